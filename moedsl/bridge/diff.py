@@ -84,21 +84,26 @@ class Comparison(JsonForm):
 def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs: differences by effect, estimates of both, which is a benchmark, and a verdict."""
     effects = of_rules((*a.rules, *b.rules) or of_library(load_stdlib())[0])
-    by_words = bool(a.plan and b.plan)
-    left, right = (_words(a, a.plan), _words(b, b.plan)) if a.plan and b.plan else (_fields(a, b), _fields(b, a))
+    rates: dict[str, tuple[float, float]] | None = None
+    if a.plan and b.plan:
+        left, right = _words(a, a.plan), _words(b, b.plan)
+        rates = {n: (x, y) for (n, x), y in zip(_rates(a.plan).items(), _rates(b.plan).values(), strict=True)}
+    else:
+        left, right = _fields(a, b), _fields(b, a)
+    by_words = rates is not None
     every = {**left, **right}
     if (_FACTS in left) != (_FACTS in right):
         del every[_FACTS]
     # two plans or two recipes are compared by all names; two of different kinds, by those that both have
     alike = by_words or (a.whole, a.how) == (b.whole, b.how)
     names = [n for n in every if alike or (n in left and n in right)]
-    lines: list[Difference] = []
-    for n in names:
-        x, y = left.get(n, NOT_SET), right.get(n, NOT_SET)
-        # Bridge reads an unset flag as false, and an unset word as "none"
-        both_off = all(v is None or v is False or v == "none" for v in (x, y))
-        if x != y and not both_off:
-            lines.append(_difference(n, x, y, effects, a))
+    pairs = ((n, left.get(n, NOT_SET), right.get(n, NOT_SET)) for n in names)
+    # Bridge reads an unset flag as false, and an unset word as "none"
+    lines = [
+        _difference(n, x, y, effects, a)
+        for n, x, y in pairs
+        if x != y and not all(v is None or v is False or v == "none" for v in (x, y))
+    ]
     groups = {g: tuple(x for x in lines if x.effect == g) for g in GROUPS}
     bench = {
         side: experiment.benchmarks({n: v for n, v in values.items() if v != NOT_SET}, effects)
@@ -109,17 +114,10 @@ def compare(a: Side, b: Side) -> Comparison:
         for s in (a, b)
     ]
     return Comparison(
-        version=1,
-        a=sides[0],
-        b=sides[1],
-        by="words" if by_words else "fields",
-        compared=len(names),
+        version=1, a=sides[0], b=sides[1], by="words" if by_words else "fields", compared=len(names),
         one_sided=len({*left} ^ {*right}) if not by_words and len(names) < len(every) else 0,
-        changes=groups,
-        benchmark=bench,
-        estimates=_estimates(a.plan, b.plan) if a.plan and b.plan else None,
-        verdict=_verdict(groups, bench, a, b),
-    )
+        changes=groups, benchmark=bench, estimates=rates, verdict=_verdict(groups, bench, a, b),
+    )  # fmt: skip
 
 
 def _words(s: Side, p: Plan) -> dict[str, Any]:
@@ -162,35 +160,28 @@ def _difference(name: str, a: Any, b: Any, effects: Effects, side: Side) -> Diff
     stranger = "." in name and not is_known(name) and name not in effects.rules
     effect = EXPERIMENT if name == _FACTS else UNKNOWN if stranger else effects.pair(name, a, b)
     decisive = b if effects.is_benchmark(name, b) and not effects.is_benchmark(name, a) else a
-    alone = None if NOT_SET in (a, b) else _alone(name, b, side)
+    alone = None
+    if NOT_SET not in (a, b) and side.chosen is not None and name in axes.BY_NAME:
+        axis, row = axes.BY_NAME[name], side.chosen.solution.rows[0]
+        (near,) = neighbours.judged(side.chosen.compiled, side.chosen.cost, row, [(axis, axis.encode(b))])
+        alone = neighbours.effect(near, row)
+    elif NOT_SET not in (a, b) and side.plan:
+        decided = (d for d in side.plan.decisions if d.name == name)
+        alone = next((x.effect for d in decided for x in d.alternatives if x.value == b), None)
     return Difference(name, a, b, effect, effects.reason(name, decisive), alone or None)
 
 
-def _alone(name: str, value: Any, side: Side) -> str | None:
-    if side.chosen is not None and name in axes.BY_NAME:
-        axis, row = axes.BY_NAME[name], side.chosen.solution.rows[0]
-        (near,) = neighbours.judged(side.chosen.compiled, side.chosen.cost, row, [(axis, axis.encode(value))])
-        return neighbours.effect(near, row)
-    decided = (d for d in (side.plan.decisions if side.plan else ()) if d.name == name)
-    return next((x.effect for d in decided for x in d.alternatives if x.value == value), None)
-
-
-def _estimates(a: Plan, b: Plan) -> dict[str, tuple[Any, Any]]:
-    """The estimates of two plans; rates of useful tokens are comparable for batches of different sizes."""
-
-    def row(p: Plan) -> dict[str, Any]:
-        e = p.estimate
-        return {
-            "step_time_s": e.step_time_s,
-            "tokens_per_s_per_gpu": e.tokens_per_s_per_gpu,
-            "model_tflops_per_gpu": e.model_tflops_per_gpu,
-            "peak_gib": e.memory.peak_gib,
-            "tokens_per_step": p.batch.global_batch * p.batch.seq,
-            "gpu_hours_per_1e9_tokens": 1e9 / (3600 * e.tokens_per_s_per_gpu),
-        }
-
-    left, right = row(a), row(b)
-    return {n: (left[n], right[n]) for n in left}
+def _rates(p: Plan) -> dict[str, Any]:
+    """The estimates of a plan; rates of useful tokens are comparable for batches of different sizes."""
+    e = p.estimate
+    return {
+        "step_time_s": e.step_time_s,
+        "tokens_per_s_per_gpu": e.tokens_per_s_per_gpu,
+        "model_tflops_per_gpu": e.model_tflops_per_gpu,
+        "peak_gib": e.memory.peak_gib,
+        "tokens_per_step": p.batch.global_batch * p.batch.seq,
+        "gpu_hours_per_1e9_tokens": 1e9 / (3600 * e.tokens_per_s_per_gpu),
+    }
 
 
 def _verdict(
@@ -245,7 +236,14 @@ def text(d: Comparison) -> str:
     notes = [f"{d.compared} {d.by} compared{left_out}"]
     notes += [f"{letter}: {line}" for letter, s in sides for line in s.unread]
     groups = [[title, *_table(found)] for effect, title in TITLES.items() if (found := d.changes[effect])]
-    parts = [[*head, "", *d.verdict.says], *groups, *([_estimate_lines(d.estimates)] if d.estimates else []), notes]
+    estimated: list[str] = []
+    for name, title, form in _ROWS if d.estimates else ():
+        a, b = (d.estimates or {})[name]
+        change = f"{100 * (b / a - 1):+.1f}%" if a and a != b else ""
+        estimated.append(f"  {title:<26}{form.format(a):>16} -> {form.format(b):<16}{change}".rstrip())
+    if d.estimates and d.estimates["tokens_per_step"][0] != d.estimates["tokens_per_step"][1]:
+        estimated.append("  steps have different numbers of tokens: compare by useful tokens, not by step time")
+    parts = [[*head, "", *d.verdict.says], *groups, *([["Estimated", *estimated]] if estimated else []), notes]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -264,15 +262,3 @@ def _word(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "none"
     return "none" if value is None else axes.show(value)
-
-
-def _estimate_lines(e: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Print both estimates, with the change in per cent."""
-    lines = ["Estimated"]
-    for name, title, form in _ROWS:
-        a, b = e[name]
-        change = f"{100 * (b / a - 1):+.1f}%" if a and a != b else ""
-        lines.append(f"  {title:<26}{form.format(a):>16} -> {form.format(b):<16}{change}".rstrip())
-    if e["tokens_per_step"][0] != e["tokens_per_step"][1]:
-        lines.append("  steps have different numbers of tokens: compare by useful tokens, not by step time")
-    return lines

@@ -13,7 +13,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ _ELSEWHERE = ("model.", "dataset.", "tokenizer.", "env_vars")
 
 @frozen
 class Draft:
-    """The words of a recipe with the program made of them alone."""
+    """The words of a recipe, with what is below them in the program, and the plan of that program."""
 
     recipe: Recipe
     stated: Stated
@@ -75,6 +75,7 @@ class Draft:
     result: Result
 
     def text(self, below: Below) -> str:
+        """The program with other statements below the words."""
         return program_text(self.stated, self.recipe.target, below)
 
 
@@ -97,11 +98,11 @@ def imported(target: str, gpu: str | None = None, world: int | None = None) -> I
         if isinstance(made, Diagnostic):
             return Imported(None, (made,))
         if made.result.failed:
-            return finished(made, None)
+            return refused(made)
         if server is None:
             return finished(made, _without_bridge(made))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
-        return finished(made, answered(server.resolve([written(made, folder)])[0]))
+        return finished(made, server.resolve([written(made, folder)])[0])
 
 
 def _read(
@@ -112,16 +113,16 @@ def _read(
             return error("import.recipe:no-gpus", target=target)
         hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
         if hardware is None:
-            return error("import.recipe:stdlib", gpu=gpu, help=unknown(gpu))
+            return error("import.recipe:unknown-gpu", gpu=gpu, help=unknown(gpu))
         try:
             return read_run_config(Path(target), hardware, world)
         except UnreadableError as wrong:
             return error("import.recipe", str(wrong), help=wrong.help)
     c = cases.read(target, gpu, world)
     if isinstance(c, Report):
-        return error("import.recipe:refused", file=c.file, message_=c.message, help=c.help or ())
+        return error("import.recipe:not-found", file=c.file, reason=c.message, help=c.help or ())
     if server is None:
-        return error("import.recipe:megatron", file=c.file, help=INSTALL)
+        return error("import.recipe:no-bridge", file=c.file, help=INSTALL)
     return of_bridge(c, server.resolve([c])[0], library)
 
 
@@ -132,7 +133,7 @@ def of_bridge(c: Case, resolved: Resolved, library: Library) -> Recipe | Diagnos
         return from_bridge(c, resolved, hardware, library)
     refusal = resolved.refusal
     reason = f"{refusal.error}: {' '.join(refusal.message.split())}" if refusal else resolved.message
-    return error("import.recipe:build", file=c.file, said=reason, help=resolved.help or ())
+    return error("import.recipe:not-built", file=c.file, reason=reason, help=resolved.help or ())
 
 
 def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
@@ -141,17 +142,13 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
     if model is None:
         # with the facts that differ if a declared model has its id
         id, facts = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
-        named = next((m for m in declared(library) if m.hf == id), None)
-        changed = [*differing_facts(named, facts)] if named else []
-        text = f"no declared model has the architecture of {id or 'the recipe'}"
-        if named:
-            text = f"the recipe changes {named.name}: {', '.join(f'{n} {facts[n]}' for n in changed)}"
-        help = (
-            "`moedsl models add config.json -o my_model.moe` declares a model",
-            "`moedsl models` lists the known ones",
-        )
         sizes = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
-        return error("import.no_model", text, help=help, values={n: facts[n] for n in sizes if n in facts})
+        values = {n: facts[n] for n in sizes if n in facts}
+        named = next((m for m in declared(library) if m.hf == id), None)
+        if named is None:
+            return error("import.no_model:undeclared", recipe=id or "the recipe", values=values)
+        changes = ", ".join(f"{n} {facts[n]}" for n in differing_facts(named, facts))
+        return error("import.no_model:changed", model=named.name, changes=changes, values=values)
     s = stated(r, model)
     sets = {
         "model.mtp_num_layers": s.mtp,
@@ -159,8 +156,14 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
         _SAVE: as_written(_SAVE, r.settled.get(_SAVE)),
         _INTERVAL: r.settled.get(_INTERVAL) if r.settled.get(_SAVE) is not None else None,
     }
-    below = Below({p: v for p, v in sets.items() if v is not None})
-    below, result = planned(lambda more: program_text(s, r.target, more), below)
+    return planned(r, s, Below({p: v for p, v in sets.items() if v is not None}))
+
+
+def planned(r: Recipe, s: Stated, below: Below) -> Draft:
+    """Plan a program; one whose layout does not fit by the estimate allows the law, because the recipe has it."""
+    result = compile_source(Source("recipe.moe", program_text(s, r.target, below)))
+    if not below.allow and any(d.id == "solve.does_not_fit" for d in result.diagnostics):
+        return planned(r, s, evolve(below, allow=RuleId.FITS.value))
     return Draft(r, s, below, result)
 
 
@@ -175,7 +178,7 @@ def _preprocessing(r: Recipe, s: Stated) -> str | None:
     return None if word == preprocessing(s.data or "", {}) else word
 
 
-def _without_bridge(d: Draft) -> Answer:
+def _without_bridge(d: Draft) -> Resolved:
     """What the plan and the defaults of Bridge's classes say of the program's recipe."""
     r, decided = d.recipe, of_plan(d.result.plans[0])
     effects = of_rules(d.result.programs[0].rules)
@@ -184,7 +187,7 @@ def _without_bridge(d: Draft) -> Answer:
         known = fields.lookup(path)
         compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
         ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
-    return Answer({}, ours, r.classes)
+    return Resolved(r.file, resolved=ours, classes=r.classes)
 
 
 def written(d: Draft, folder: Path) -> Case:
@@ -195,26 +198,23 @@ def written(d: Draft, folder: Path) -> Case:
     return c
 
 
-def answered(r: Resolved) -> Answer:
-    """What Bridge made of the program's recipe."""
-    assert r.built and r.refusal is None, (r.message, r.refusal)
-    return Answer(r.built, r.resolved, r.classes)
+def refused(d: Draft) -> Imported:
+    """Write the words of a recipe whose layout is refused, by laws that it breaks or otherwise."""
+    # no law if an axis has no pin
+    laws = violations(d.result.programs[0], d.stated.gpus) if d.result.programs and not d.stated.unknown else ()
+    comments = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
+    found = [warning("import.refused:refuses", rule=r.id, why=r.because, cites=r.cites) for r in laws]
+    if not laws:
+        errors = [x.message for x in d.result.diagnostics if x.is_error]
+        comments = [f"the layout, which is refused: {reason}" for reason in errors]
+        found = [warning("import.refused:refused", reason=reason) for reason in errors]
+    comments.append("its other fields, which were not compared, because the layout is refused")
+    return Imported(d.text(evolve(d.below, comments=tuple(comments))), tuple(found))
 
 
-def finished(d: Draft, ours: Answer | None) -> Imported:
-    """Write the program with a statement or a comment for each difference between both recipes; None if the layout is
-    refused, by laws that it breaks or otherwise."""
-    if ours is None:
-        # none if an axis has no pin
-        laws = violations(d.result.programs[0], d.stated.gpus) if d.result.programs and not d.stated.unknown else ()
-        comments = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
-        found = [warning("import.refused:refuses", r=r.id, because_=r.because, cites=r.cites) for r in laws]
-        if not laws:
-            errors = [x.message for x in d.result.diagnostics if x.is_error]
-            comments = [f"the layout, which is refused: {message}" for message in errors]
-            found = [warning("import.refused:refused", message_=message) for message in errors]
-        comments.append("its other fields, which were not compared, because the layout is refused")
-        return Imported(d.text(evolve(d.below, comments=tuple(comments))), tuple(found))
+def finished(d: Draft, ours: Resolved) -> Imported:
+    """Write the program, with a statement or a comment for each difference to what Bridge makes of its recipe."""
+    assert ours.resolved and ours.refusal is None, (ours.message, ours.refusal)
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
     env, hidden = variables(d.recipe, ours)
@@ -223,7 +223,7 @@ def finished(d: Draft, ours: Answer | None) -> Imported:
     if kind != ours.classes.get("dataset"):  # no statement makes one of that class
         comments.append(f'dataset = {kind}: `data "path"` names data of your own')
     below = evolve(d.below, env=env, comments=(*comments, *hidden))
-    return Imported(d.text(settled(d.text, below, wanted)))
+    return Imported(d.text(settled(d, below, wanted)))
 
 
 class UnreadableError(Exception):
@@ -237,7 +237,14 @@ class UnreadableError(Exception):
 def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
     """Read the fields of a run; its machines are not in the file. Raises UnreadableError."""
     try:
-        data = _load(path)
+        import yaml  # comes with Bridge and with NeMo-Run; nothing else needs it
+    except ImportError as missing:
+        raise UnreadableError("PyYAML is not installed, which reads this file", "pip install pyyaml") from missing
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UnreadableError(f"{path} is not a regular file", "save it as a file first")
+    try:
+        loaded = yaml.safe_load(text_of(path))
+        data: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {}
         sections = {n: v for n, v in data.items() if isinstance(v, Mapping) and "_target_" in v and "_call_" not in v}
         if "model" not in sections:
             raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
@@ -251,8 +258,12 @@ def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
             target=str(path), function="run_config", file=str(path), line=1, fields=values, hardware=hardware,
             world=world, settled=values, classes=classes,
         )  # fmt: skip
+    except OSError as unread:
+        raise UnreadableError(f"cannot read {path}: {unread.strerror or unread}") from unread
     except RecursionError:
         raise UnreadableError(f"{path} is nested too deep, or contains itself") from None
+    except (yaml.YAMLError, ValueError) as wrong:
+        raise UnreadableError(f"{path} is not YAML: {' '.join(str(wrong).split())}") from wrong
 
 
 def plain(value: Any) -> Any:
@@ -268,25 +279,7 @@ def plain(value: Any) -> Any:
     return value.get("_name_", f"<{target.rpartition('.')[2]}>")
 
 
-def _load(path: Path) -> Mapping[str, Any]:
-    try:
-        import yaml  # comes with Bridge and with NeMo-Run; nothing else needs it
-    except ImportError as missing:
-        raise UnreadableError("PyYAML is not installed, which reads this file", "pip install pyyaml") from missing
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise UnreadableError(f"{path} is not a regular file", "save it as a file first")
-    try:
-        data = yaml.safe_load(text_of(path))
-    except OSError as refused:
-        raise UnreadableError(f"cannot read {path}: {refused.strerror or refused}") from refused
-    except (yaml.YAMLError, ValueError) as wrong:
-        raise UnreadableError(f"{path} is not YAML: {' '.join(str(wrong).split())}") from wrong
-    return data if isinstance(data, Mapping) else {}
-
-
 Fields = Mapping[str, Any]
-Write = Callable[[Below], str]
-"""The text of a program with what follows its words."""
 DEFAULT_FOLDER = "nemo_experiments"
 """Bridge's folder for runs that name none, below the folder in which the recipe is built."""
 UNSET: dict[str, str] = {
@@ -300,27 +293,12 @@ OTHER_WORDS: Mapping[str, str] = {
 """Fields in which Megatron reads a word that it does not know as none."""
 
 
-UNREAD = (
-    "model.pipeline_model_parallel_layout",
-    PATTERN,
-    "model.num_layers_in_*_pipeline_stage",
-    "model.account_for_*_in_pipeline_split",
-    "model.virtual_pipeline_model_parallel_size",
-    "model.cuda_graph_scope",
-    "model.external_cuda_graph",
-    "model.moe_hybridep_num_sms",
-    "model.moe_deepep_num_sms",
-    "model.hf_model_*",
-    "train.eval_*",
-    "comm_overlap",
-    "comm_overlap.[!t]*",
-    "model.tp_comm_overlap",
-    "mixed_precision",
-    "mixed_precision.fp?_param",
-    "dataset",
-    "*.timers",
-    "env_vars",
-)
+_UNREAD = """
+    model.pipeline_model_parallel_layout model.num_layers_in_*_pipeline_stage model.hf_model_* model.cuda_graph_scope
+    model.account_for_*_in_pipeline_split model.virtual_pipeline_model_parallel_size model.external_cuda_graph
+    model.moe_hybridep_num_sms model.moe_deepep_num_sms model.tp_comm_overlap comm_overlap comm_overlap.[!t]*
+    train.eval_* mixed_precision mixed_precision.fp?_param dataset *.timers env_vars"""
+UNREAD = (PATTERN, *_UNREAD.split())
 """Patterns of fields that need no statement: words and other fields state them, newer fields replace them, or nothing
 reads them."""
 UNREAD_IF: Mapping[str, tuple[str, tuple[Any, ...]]] = {
@@ -338,16 +316,7 @@ UNREAD_IF: Mapping[str, tuple[str, tuple[Any, ...]]] = {
 """Further patterns, each with a field and the values of it for which the pattern's fields need no statement."""
 
 
-@frozen
-class Answer:
-    """What Bridge made of the program's own recipe: its fields before and after the update."""
-
-    built: Fields
-    resolved: Fields
-    classes: Mapping[str, str]
-
-
-def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, Any]]:
+def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str, Any]]:
     """Each field that differs after Bridge's update and needs a statement, with the recipe's value.
 
     A field that the update computes follows from others, unless the plan decides it.
@@ -380,7 +349,7 @@ def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, A
             yield owner, as_written(owner, theirs)
 
 
-def _alike(path: str, theirs: Any, ours: Answer) -> bool:
+def _alike(path: str, theirs: Any, ours: Resolved) -> bool:
     """Whether the program needs no statement for this value; a section that it does not have yet comes with its
     defaults."""
     if path in CHOICES:
@@ -421,7 +390,7 @@ def _equal(a: Any, b: Any) -> bool:
     return a == b or (a != a and b != b)
 
 
-def variables(r: Recipe, ours: Answer) -> tuple[dict[str, Any], tuple[str, ...]]:
+def variables(r: Recipe, ours: Resolved) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The environment variables that the plan sets otherwise, and comments on those that look like secrets."""
     own = {n: str(v) for n, v in (ours.resolved.get("env_vars") or {}).items()}
     others = {n: v for n, v in r.env.items() if own.get(n) != str(v)}
@@ -430,32 +399,25 @@ def variables(r: Recipe, ours: Answer) -> tuple[dict[str, Any], tuple[str, ...]]
     return {n: v for n, v in others.items() if n not in hidden}, secrets
 
 
-def planned(write: Write, below: Below) -> tuple[Below, Result]:
-    """Plan a program; one whose layout does not fit by the estimate allows the law, because the recipe has it."""
-    result = compile_source(Source("recipe.moe", write(below)))
-    if below.allow or all(d.id != "solve.does_not_fit" for d in result.diagnostics):
-        return below, result
-    return planned(write, evolve(below, allow=RuleId.FITS.value))
-
-
-def settled(write: Write, below: Below, wanted: Mapping[str, Any]) -> Below:
+def settled(d: Draft, below: Below, wanted: Mapping[str, Any]) -> Below:
     """Set each field that the checker and the plan accept, and comment on the others with the reason."""
     why = UNSET | {p: reason for p, reason in OTHER_WORDS.items() if fields.unknown_word(p, wanted.get(p))}
     unsaid = {p: v for p, v in wanted.items() if p in why or not is_literal(v)}
     sets = {p: v for p, v in wanted.items() if p not in unsaid} | {p: None for p in OTHER_WORDS if p in unsaid}
     comments = [shown(p, v) + (f": {why[p]}" if p in why else "") for p, v in unsaid.items()]
     while True:
-        tried, result = planned(write, evolve(below, sets={**below.sets, **sets}))
-        errors = ((_set_field(d, result.source), d) for d in result.diagnostics if d.is_error)
-        refused = {p: d for p, d in errors if p in sets}
-        if not refused and result.failed and below.env:
+        tried = planned(d.recipe, d.stated, evolve(below, sets={**below.sets, **sets}))
+        result = tried.result
+        errors = ((_set_field(x, result.source), x) for x in result.diagnostics if x.is_error)
+        rejected = {p: x for p, x in errors if p in sets}
+        if not rejected and result.failed and below.env:
             more = [shown(f"env_vars.{n}", v) for n, v in below.env.items()]
-            return settled(write, evolve(below, env={}, comments=(*below.comments, *more)), wanted)
-        if not refused:
-            return evolve(tried, comments=(*below.comments, *sorted(comments)))
-        for p, d in refused.items():
-            cites = f" ({', '.join(d.cites)})" if d.cites else ""
-            comments.append(f"{shown(p, sets.pop(p))}: {d.message.removeprefix(f'`{p}` ')}{cites}")
+            return settled(d, evolve(below, env={}, comments=(*below.comments, *more)), wanted)
+        if not rejected:
+            return evolve(tried.below, comments=(*below.comments, *sorted(comments)))
+        for p, x in rejected.items():
+            cites = f" ({', '.join(x.cites)})" if x.cites else ""
+            comments.append(f"{shown(p, sets.pop(p))}: {x.message.removeprefix(f'`{p}` ')}{cites}")
 
 
 def _set_field(d: Diagnostic, source: Source) -> str:

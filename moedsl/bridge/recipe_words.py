@@ -80,21 +80,13 @@ def stated(r: Recipe, model: Model) -> Stated:
     adapter = adapter_of(r)
     without_word = [a.name for a in axes.AXES if a.name not in values]
     return Stated(
-        model=model,
-        hardware=r.hardware.name,
-        gpus=r.world,
-        task=task,
-        seq=known["seq"],
-        batch=known["global_batch"],
-        formats=formats,
-        routing=known.get("routing", "natural"),
-        frozen=tuple(sorted(known.get("vlm", ()))),
-        mtp=depth if depth != model.mtp_layers else None,
-        **_data(r),
+        model=model, hardware=r.hardware.name, gpus=r.world, task=task, seq=known["seq"], batch=known["global_batch"],
+        formats=formats, routing=known.get("routing", "natural"), frozen=tuple(sorted(known.get("vlm", ()))),
+        mtp=depth if depth != model.mtp_layers else None, **_data(r),
         layout={n: v for n, v in values.items() if n not in formats and axes.BY_NAME[n].is_on(v)} | _pipeline(r),
         adapter=adapter,
         unknown=(*without_word, *(["adapter"] if adapter is None and "peft" in r.classes else [])),
-    )
+    )  # fmt: skip
 
 
 def model_of(r: Recipe, library: Library) -> Model | None:
@@ -164,6 +156,7 @@ def _pipeline(r: Recipe) -> dict[str, str]:
     return {"pipeline_layout": pipeline.compressed(letters)} if letters else {}
 
 
+_FLAGS = {True: "on", False: "off"}
 MARK = "by `moedsl import`"
 
 
@@ -187,7 +180,13 @@ def program_text(s: Stated, origin: str, below: Below) -> str:
     lines += [f"seq {tokens(s.seq)}", f"batch {s.batch}"]
     lines += [f"precision {precision}"] if precision else []
     lines += [f"task {s.task}"] if s.task != "pretrain" else []
-    lines += [_adapter(s.adapter)] if s.adapter else []
+    if a := s.adapter:
+        base = defaults(a.method)
+        own = {n: v for n, v in asdict(a, recurse=False).items() if n != "method" and v != base[n]}
+        if "targets" in own:
+            own["targets"] = [t for t in TARGETS if t in a.targets]
+        options = (f"{n}={_FLAGS[v] if isinstance(v, bool) else axes.written(v)}" for n, v in own.items())
+        lines.append(" ".join([f"adapter {a.method}", *options]))
     lines += [f"vlm {' '.join(s.frozen)}"] if s.frozen else []
     if s.data:
         words = ["data", *(["hf"] if s.samples and s.samples.source == "hf" else []), quote(s.data)]
@@ -215,18 +214,6 @@ def program_text(s: Stated, origin: str, below: Below) -> str:
     made, found = format_source(Source("recipe.moe", "\n".join(lines) + "\n"))
     assert made is not None, found
     return made
-
-
-_FLAGS = {True: "on", False: "off"}
-
-
-def _adapter(a: Adapter) -> str:
-    """The adapter with what differs from its defaults."""
-    own = {n: v for n, v in asdict(a, recurse=False).items() if n != "method" and v != defaults(a.method)[n]}
-    if "targets" in own:
-        own["targets"] = [t for t in TARGETS if t in a.targets]
-    words = (f"{n}={_FLAGS[v] if isinstance(v, bool) else axes.written(v)}" for n, v in own.items())
-    return " ".join([f"adapter {a.method}", *words])
 
 
 def literal(value: Any) -> str:

@@ -193,8 +193,8 @@ def _read(c: Case) -> Side | Wrong:
     if hardware is None:
         help = f"{choices()}, or install Megatron Bridge"
         return _wrong(f"{c.file}: no hardware `{c.device.name}` in the stdlib", help)
-    recipe, found = read(c, hardware, library)
-    if recipe is None:
-        return Wrong(found)
+    recipe = read(c, hardware, library)
+    if isinstance(recipe, Diagnostic):
+        return Wrong((recipe,))
     fields = of_recipe(recipe.fields, recipe.classes)
     return Side(c.file, "source", fields, unread=recipe.unread, stated=fields)

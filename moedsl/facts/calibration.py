@@ -19,12 +19,13 @@ UNITS: Mapping[str, float] = {
 }  # fmt: skip
 """The units of a constant, in seconds, bytes, FLOP/s, or one."""
 _ALIKE = (
-    ("share", "times", "passes"),
-    ("s", "ms", "us", "days"),
-    ("bytes", "MiB", "GiB", "TiB", "GB", "TB"),
-    ("GB/s", "TB/s"),
-    ("TFLOPS", "PFLOPS"),
+    {"share", "times", "passes"},
+    {"s", "ms", "us", "days"},
+    {"bytes", "MiB", "GiB", "TiB", "GB", "TB"},
+    {"GB/s", "TB/s"},
+    {"TFLOPS", "PFLOPS"},
 )
+"""The units of one kind."""
 RATIOS = ("share", "times")
 """Units whose numbers may be written in percent."""
 
@@ -229,7 +230,7 @@ def wrong(c: Constant, before: Constant | None = None) -> Iterator[str]:
         yield f"low {c.low:g} is above high {c.high:g}"
     elif not c.low <= c.value <= c.high:
         yield f"value {c.value:g} is not between low {c.low:g} and high {c.high:g}"
-    elif before is not None and not _alike(c.unit, before.unit):
+    elif before is not None and not any({c.unit, before.unit} <= units for units in ({c.unit}, *_ALIKE)):
         yield f"its unit is {before.unit}, not {c.unit}"
     elif before is not None and not before.lowest <= c.lowest <= c.highest <= before.highest:
         yield f"its range must be within {before.low:g} to {before.high:g} {before.unit}"
@@ -237,11 +238,6 @@ def wrong(c: Constant, before: Constant | None = None) -> Iterator[str]:
         yield f"spread {c.spread:g} is above 1: it is a share of the value"
     elif c.spread and not c.low:
         yield "low is 0, and a fit moves the logarithm of a constant with a spread"
-
-
-def _alike(unit: str, other: str) -> bool:
-    """Whether two units are of the same kind."""
-    return unit == other or any(unit in units and other in units for units in _ALIKE)
 
 
 def outside(c: Constants) -> Iterator[str]:

@@ -153,9 +153,8 @@ _TEXTS = ("str", "Path")
 
 def refused(type: str, value: Any) -> str | None:
     """Describe the values of a field's type if it does not accept a value; None if it does."""
-    if any(_takes(k, value) for k in alternatives(type)):
-        return None
-    return " or ".join(dict.fromkeys(w for k in alternatives(type) for w in _words(k)))
+    judged = [_judged(k, value) for k in alternatives(type)]
+    return None if any(takes for takes, _ in judged) else " or ".join(dict.fromkeys(w for _, ws in judged for w in ws))
 
 
 def is_writable(type: str) -> bool:
@@ -218,50 +217,32 @@ def _kind(kind: str) -> str | None:
     return "list" if _LIST.match(kind) else kind if kind in WORDS else None
 
 
-def _takes(kind: str, value: Any) -> bool:
+def _judged(kind: str, value: Any) -> tuple[bool, tuple[str, ...]]:
+    """Whether an alternative takes a value, and the words for its values; none for an object."""
     match _kind(kind):
         case "none":
-            return value is None
+            return value is None, ("none",)
         case "words":
-            listed = (v for v in _listed(kind) if type(v) is type(value))
-            return value in listed
+            listed = _listed(kind)
+            takes = value in (v for v in listed if type(v) is type(value))
+            words = tuple(f'"{v}"' if isinstance(v, str) else str(v) for v in listed)
+            return takes, ('a dtype as "torch.bfloat16"',) if kind == "dtype" else words
         case "list":
-            return isinstance(value, list) and _holds(kind, value)
-        case "bool":
-            return isinstance(value, bool)
-        case "str":
-            return isinstance(value, str)
+            found = _LIST.match(kind)
+            inside = _parts(found[2], ",") if found and found[2] else ["Any"]
+            takes = isinstance(value, list)
+            if takes and inside[0] != "Any":
+                fixed = found and found[1].lower() == "tuple" and inside[-1] != "..."
+                each = inside if fixed else [inside[0]] * len(value)
+                takes = len(value) == len(each) and not any(map(refused, each, value))
+            return takes, (WORDS["list"] if kind in ("list", "set") else f"{WORDS['list']} ({kind})",)
         case "int" | "float" as number:
             plain = isinstance(value, int | float) and not isinstance(value, bool)
-            return plain and (number == "float" or value == int(value))
+            return plain and (number == "float" or isinstance(value, int) or value.is_integer()), (WORDS[number],)
+        case "bool" | "str" as plain:
+            return isinstance(value, bool if plain == "bool" else str), (WORDS[plain],)
         case _:
-            return False
-
-
-def _holds(kind: str, items: list[Any]) -> bool:
-    """Whether a list or a tuple takes these items."""
-    found = _LIST.match(kind)
-    inside = _parts(found[2], ",") if found and found[2] else []
-    if not inside or inside[0] == "Any":
-        return True
-    if found and found[1].lower() == "tuple" and inside[-1] != "...":
-        return len(items) == len(inside) and all(not refused(t, v) for t, v in zip(inside, items, strict=True))
-    return all(refused(inside[0], v) is None for v in items)
-
-
-def _words(kind: str) -> tuple[str, ...]:
-    """The words for the values of an alternative; none for an object."""
-    match _kind(kind):
-        case "words" if kind == "dtype":
-            return ('a dtype as "torch.bfloat16"',)
-        case "words":
-            return tuple(f'"{v}"' if isinstance(v, str) else str(v) for v in _listed(kind))
-        case "list":
-            return (WORDS["list"] if kind in ("list", "set") else f"{WORDS['list']} ({kind})",)
-        case None:
-            return ()
-        case other:
-            return (WORDS.get(other, other),)
+            return False, ()
 
 
 def example(path: str, takes: str) -> str:
@@ -379,7 +360,12 @@ def meant(path: str) -> tuple[str, ...]:
     if same:
         return tuple(Instead(f"did you mean `{p}`?", p) for p in same[:SHOWN])
     if section in sections():
-        return _inside(section, path.removeprefix(f"{section}."))
+        name = path.removeprefix(f"{section}.")
+        names = [p.removeprefix(f"{section}.") for p in field_names() if p.startswith(f"{section}.")]
+        found = [help.word for help in suggest(name, names) if isinstance(help, Instead)]
+        words = {*name.split("_")}
+        having = sorted((n for n in names if words <= {*n.split("_")}), key=lambda n: (len(n), n))[:SHOWN]
+        return tuple(Instead(f"did you mean `{section}.{n}`?", f"{section}.{n}") for n in found or having)
     return suggest(path, field_names())
 
 
@@ -387,17 +373,6 @@ def last_name(path: str) -> str:
     """The last part of the name of Bridge's field that is called so in another trainer; else the path's own."""
     last = path.rpartition(".")[2]
     return OTHER_TOOLS.get(path) or OTHER_TOOLS.get(last, last)
-
-
-def _inside(section: str, name: str) -> tuple[str, ...]:
-    """The field of a section with a near name, else those with all words of the name in theirs, the shortest first."""
-    names = [p.removeprefix(f"{section}.") for p in field_names() if p.startswith(f"{section}.")]
-    if near := suggest(name, names):
-        found = [help.word for help in near if isinstance(help, Instead)]
-    else:
-        words = {*name.split("_")}
-        found = sorted((n for n in names if words <= {*n.split("_")}), key=lambda n: (len(n), n))[:SHOWN]
-    return tuple(Instead(f"did you mean `{section}.{n}`?", f"{section}.{n}") for n in found)
 
 
 def all_sections() -> str:

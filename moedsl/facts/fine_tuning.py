@@ -6,7 +6,7 @@ The options of an adapter are mapped to the fields of Bridge's classes, and back
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -125,22 +125,16 @@ def read(kind: str, fields: Mapping[str, Any]) -> Adapter | None:
     if method is None:
         return None
     values = {o: fields.get(f"peft.{name}", _default(method, o)) for o, name in _FIELDS.items()}
-    named, outside = _read_targets(values["targets"] or ())
-    if named is None:
+    # The names in a list of names and patterns; routed experts are left out where a pattern has no star for them
+    written = {*(values["targets"] or ())}
+    outside = {t for t in OF_MLP if written >= {o.format(t) for o in _OUTSIDE}}
+    names = (written - {o.format(t) for t in outside for o in (*_OUTSIDE, _MERGERS)}) | outside
+    if not names or not names <= {*TARGETS} or (outside and written & {*OF_MLP}):
         return None
     routed = "outer" if fields.get(f"peft.{_OUTER}") else "shared" if values["experts"] else "each"
     experts = "none" if outside else routed
-    own: dict[str, Any] = {**values, "method": method, "targets": named, "experts": experts}
+    own: dict[str, Any] = {**values, "method": method, "targets": frozenset(names), "experts": experts}
     return Adapter(**own)
-
-
-def _read_targets(written: Iterable[str]) -> tuple[frozenset[str] | None, bool]:
-    """The names in a list of names and patterns, and whether routed experts are left out; None for other patterns."""
-    written = {*written}
-    outside = {t for t in OF_MLP if written >= {o.format(t) for o in _OUTSIDE}}
-    names = (written - {o.format(t) for t in outside for o in (*_OUTSIDE, _MERGERS)}) | outside
-    plain = names <= {*TARGETS} and bool(names) and not (outside and written & {*OF_MLP})
-    return (frozenset(names), bool(outside)) if plain else (None, False)
 
 
 FIELD = "checkpoint.pretrained_checkpoint"
@@ -212,25 +206,20 @@ def filled(lengths: Sequence[float], seq: int, packed: bool, multiple: int) -> F
     padded = [min(-(-n // multiple) * multiple, seq) for n in cut]
     order = [*range(len(cut))] * _COPIES
     random.Random(0).shuffle(order)
-    packs = _first_fit([padded[i] for i in order], seq)
-    inside = [order[i] for pack in packs for i in pack]
+    # Put each sample in the first pack with room; the last pack is left out, as it is seldom full
+    packs, room = list[list[int]](), list[float]()
+    for i in order:
+        at = next((k for k, free in enumerate(room) if free >= padded[i]), len(room))
+        if at == len(room):
+            packs.append([])
+            room.append(float(seq))
+        packs[at].append(i)
+        room[at] -= padded[i]
+    packs = packs[:-1] or packs
+    inside = [i for pack in packs for i in pack]
     total = sum(padded[i] for i in inside)
     return Filled(
         sum(cut[i] for i in inside) / (len(packs) * seq),
         len(inside) / len(packs),
         sum(padded[i] ** 2 for i in inside) / total,
     )
-
-
-def _first_fit(sizes: Sequence[float], seq: int) -> list[list[int]]:
-    """Put each sample in the first pack with room; the last pack is left out, as it is seldom full."""
-    packs: list[list[int]] = []
-    room: list[float] = []
-    for i, size in enumerate(sizes):
-        at = next((k for k, free in enumerate(room) if free >= size), len(room))
-        if at == len(room):
-            packs.append([])
-            room.append(float(seq))
-        packs[at].append(i)
-        room[at] -= size
-    return packs[:-1] or packs

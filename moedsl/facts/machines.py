@@ -56,28 +56,19 @@ class Machines:
 def machines(layout: Mapping[str, Any], gpus: int, node: int, domain: int, racks: int = 0, rails: int = 0) -> Machines:
     """What a job uses of NVLink domains of `domain` GPUs and of racks of `racks` nodes, so that no expert group crosses
     more of them than it must.
+
+    It uses a whole domain (Slurm's --segment, in nodes) if a group is larger, or if its part would not be whole nodes.
     """
-    taken = _domain(layout, node, domain)
+    group = int(layout["etp"]) * int(layout["ep"])
+    part = domain // group * group
+    taken = part if part and part % node == 0 else domain
     if not racks:
         return Machines(node, taken, 0, rails)
     whole = racks * node
     if domain > node:
         return Machines(node, taken, whole // domain * taken or whole, rails)
-    part = segment(gpus // node, node, _group(layout), racks)
+    part = segment(gpus // node, node, group, racks)
     return Machines(node, taken, (racks // part * part if part else racks) * node, rails)
-
-
-def _group(layout: Mapping[str, Any]) -> int:
-    return int(layout["etp"]) * int(layout["ep"])
-
-
-def _domain(layout: Mapping[str, Any], node: int, domain: int) -> int:
-    """The GPUs of each NVLink domain that a job uses (Slurm's --segment, in nodes).
-
-    It is the whole domain if a group is larger than it, or if its part would not be whole nodes.
-    """
-    part = domain // _group(layout) * _group(layout)
-    return part if part and part % node == 0 else domain
 
 
 def spans(rows: Ints, places: Callable[[Ints], Ints]) -> Ints:
@@ -88,16 +79,9 @@ def spans(rows: Ints, places: Callable[[Ints], Ints]) -> Ints:
 
 Groups = dict[str, list[list[int]]]
 
-_DENSE = {
-    "TP": {"tp"},
-    "CP": {"cp"},
-    "DP": {"dp"},
-    "DP_CP": {"cp", "dp"},
-    "PP": {"pp"},
-    "TP_CP": {"tp", "cp"},
-    "TP_PP": {"tp", "pp"},
-}
-_EXPERT = {"ETP": {"etp"}, "EP": {"ep"}, "ETP_EP": {"etp", "ep"}, "EDP": {"edp"}}
+_DENSE = ("TP", "CP", "DP", "DP_CP", "PP", "TP_CP", "TP_PP")
+_EXPERT = ("ETP", "EP", "ETP_EP", "EDP")
+"""The groups of each mesh, by the axes along which their members differ."""
 
 
 def rank_groups(layout: Mapping[str, Any], pp_before_dp: bool = False) -> Groups:
@@ -105,12 +89,12 @@ def rank_groups(layout: Mapping[str, Any], pp_before_dp: bool = False) -> Groups
 
     `layout` has the sizes tp cp dp pp ep etp edp. Raises ValueError if the two meshes have different numbers of ranks.
     """
-    dense = _sizes(layout, ATTENTION, pp_before_dp)
-    expert = _sizes(layout, EXPERTS, pp_before_dp)
+    dense, expert = (_sizes(layout, mesh, pp_before_dp) for mesh in (ATTENTION, EXPERTS))
     if prod(dense.values()) != prod(expert.values()):
         raise ValueError(f"the dense mesh has {prod(dense.values())} ranks, the expert mesh {prod(expert.values())}")
-    out = {name: _vary(dense, axes) for name, axes in _DENSE.items()}
-    return out | {name: _vary(expert, axes) for name, axes in _EXPERT.items()}
+    sizes = {name: mesh for mesh, names in ((dense, _DENSE), (expert, _EXPERT)) for name in names}
+    tables = {name: _table(mesh, {*name.lower().split("_")}) for name, mesh in sizes.items()}
+    return {name: sorted(sorted(row) for row in table.tolist()) for name, table in tables.items()}
 
 
 def world(layout: Mapping[str, Any]) -> int:
@@ -129,10 +113,6 @@ def rows(layout: Mapping[str, Any], *axes: str) -> NDArray[np.int64]:
     """The groups whose members differ only along these axes of one mesh, a row each."""
     mesh = ATTENTION if set(axes) <= set(ATTENTION) else EXPERTS
     return _table(_sizes(layout, mesh, False), set(axes))
-
-
-def _vary(sizes: dict[str, int], axes: set[str]) -> list[list[int]]:
-    return sorted(sorted(row) for row in _table(sizes, axes).tolist())
 
 
 def _table(sizes: dict[str, int], axes: set[str]) -> NDArray[np.int64]:

@@ -127,10 +127,6 @@ def _fold(compute: Callable[[Column, Column], Column]) -> Callable[..., Column]:
     return apply
 
 
-def _joined(left: Column, right: Column) -> Column:
-    return np.char.add(left, right)  # numpy imports `char` when it is first named
-
-
 def _log2(x: Column) -> Column:
     positive = np.greater(x, 0)
     return np.where(positive, np.log2(np.where(positive, x, 1)), 0.0)
@@ -139,11 +135,6 @@ def _log2(x: Column) -> Column:
 def _pow2(x: Column) -> Column:
     low = np.ldexp(0.5, np.frexp(np.maximum(x, 1.0))[1])
     return np.where(np.subtract(x, low) < 2 * low - x, low, 2 * low)
-
-
-def _segment(nodes: Column, gpus_per_node: Column, group: Column, most: Column) -> Column:
-    """Compute row by row: few rules need it, and each search is short."""
-    return np.vectorize(segment, otypes=[np.int64])(nodes, gpus_per_node, group, most)
 
 
 _COUNTS = np.array([i.bit_count() for i in range(1 << max(len(a.words) for a in axes.AXES if a.kind == "set"))])
@@ -182,10 +173,6 @@ BINARY = {
 }  # fmt: skip
 
 
-def _version(text: Value) -> int:
-    return as_number(str(text))
-
-
 _SEGMENT = (
     "the largest divisor of a number of nodes, at most the 4th, whose GPUs (the 2nd a node) are whole groups of the 3rd"
 )
@@ -206,10 +193,10 @@ FUNCTIONS = {
         Function("count", 1, NUMBER, "how many members a set has",
                  lambda s: len(_as_set(s)), lambda s: _COUNTS[np.asarray(s, dtype=np.int64)], takes=SET),
         Function("version", 1, NUMBER, 'a version such as "2.10.0" as a number that grows with it',
-                 _version, _version, takes=VERSION),
-        Function("join", -1, TEXT, "texts, one after the other", lambda *texts: "".join(texts), _fold(_joined),
-                 takes=TEXT),
-        Function("segment", 4, NUMBER, _SEGMENT, segment, _segment),
+                 lambda v: as_number(str(v)), lambda v: as_number(str(v)), takes=VERSION),
+        Function("join", -1, TEXT, "texts, one after the other", lambda *texts: "".join(texts),
+                 _fold(np.char.add), takes=TEXT),
+        Function("segment", 4, NUMBER, _SEGMENT, segment, np.vectorize(segment, otypes=[np.int64])),
         Function("has_layout", 2, FLAG, "whether the layers fall on pp x vpp chunks"),
     )
 }  # fmt: skip

@@ -42,7 +42,7 @@ def value_kind(text: str) -> str | None:
     known = next((what for form, what in FORMATS.items() if re.search(form, text)), None)
     if known is None and any(is_secret_name(name) for name in _ASSIGNED.findall(text)):
         return "a variable that is called as secrets are, with its value"
-    if known is None and any(_is_random(w) and not _DIGEST.search(text) for w in _WORD.findall(text)):
+    if known is None and not _DIGEST.search(text) and any(map(_is_random, _WORD.findall(text))):
         return "a long random string"
     return known
 
@@ -57,10 +57,6 @@ def _is_random(word: str) -> bool:
     if "/" in word and len(word) != _AWS_SECRET:
         return False
     mixed = any(c.isdigit() for c in word) and any(c.isupper() for c in word) and any(c.islower() for c in word)
-    return re.fullmatch(r"[0-9a-fA-F]{32,}", word) is not None or (mixed and _entropy(word) > _BITS)
-
-
-def _entropy(word: str) -> float:
-    """The entropy of a text in bits a character."""
-    n = len(word)
-    return -sum(c / n * math.log2(c / n) for c in Counter(word).values())
+    shares = [n / len(word) for n in Counter(word).values()]
+    bits = -sum(share * math.log2(share) for share in shares)
+    return re.fullmatch(r"[0-9a-fA-F]{32,}", word) is not None or (mixed and bits > _BITS)

@@ -6,7 +6,6 @@ Nothing here knows the meaning of names; `moedsl/rules/check/check.py` does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, Union, cast
 
 from attrs import field, fields, frozen
@@ -22,18 +21,12 @@ class Node:
 
 def children(node: Node) -> Iterator[Node]:
     """The nodes directly below a node, in the order of its fields."""
-    for name in _compared(node.__class__):
-        value = getattr(node, name)
+    for f in fields(cast(Any, type(node))):
+        value = getattr(node, f.name) if f.eq else None
         if isinstance(value, Node):
             yield value
         elif isinstance(value, tuple):
             yield from (v for v in cast(tuple[Any, ...], value) if isinstance(v, Node))
-
-
-@cache
-def _compared(cls: Any) -> tuple[str, ...]:
-    """The names of the fields that equality reads: all but the span."""
-    return tuple(f.name for f in fields(cls) if f.eq)
 
 
 def walk(node: Node | None) -> Iterator[Node]:

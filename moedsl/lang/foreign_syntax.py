@@ -186,7 +186,7 @@ def _rack(line: Line) -> Diagnostic | None:
     number = int(of["number"] or 1)
     if "nodes" in of:
         span, gpu = line.span(first, last), of["gpu"]
-        return error("parse.unexpected:all-gpus", span, gpu=gpu, number=number * 4, number2=number * 8)
+        return error("parse.unexpected:all-gpus", span, gpu=gpu, by_four=number * 4, by_eight=number * 8)
     right = f"{of['gpu']} x {number * int(of.get('each') or 1)}" if of["number"] or of.get("each") else of["gpu"]
     return line.wrong("write the hardware and the number of all GPUs", first, last, right)
 
@@ -345,7 +345,7 @@ def _commas(line: Line) -> Diagnostic | None:
     several = [m for m in _LISTED.finditer(line.written(first, last)) if m[1] not in axes.SETS]
     if several:
         axis, values = several[0].groups()
-        return error("parse.unexpected:many-values", line.span(first, last), several=axis, several2=values)
+        return error("parse.unexpected:many-values", line.span(first, last), axis=axis, listed=values)
     # A text without its commas outside brackets and strings
     text = _LISTED.sub(r"\1=[\2]", line.written(first, last))
     out, depth = "", 0
@@ -373,7 +373,14 @@ def _bare_path(line: Line) -> Diagnostic | None:
 @_FORMS.append
 def _several(line: Line) -> Diagnostic | None:
     """``qwen3_30b_a3b gb200 x 64 seq 4k``"""
-    starts = [i for i in range(max(line.at, 1), len(line.words)) if _starts(line, i)]
+    starts: list[int] = []  # the words that begin a statement, as far as their neighbours tell
+    texts = [w.text for w in line.words]
+    for i in range(max(line.at, 1), len(texts)):
+        before, word, after = texts[i - 1], texts[i], texts[i + 1 : i + 2]
+        hardware = HARDWARE.fullmatch(word) is not None and after == ["x"]
+        begins = hardware or word in STATEMENTS or (word in axes.PHASES and after == ["first"])
+        if begins and before not in ("sweep", "isolate", "allow", "=", ",") and after not in (["="], [":"]):
+            starts.append(i)
     first = line.words[0].text
     if line.at not in starts or (first not in STATEMENTS and suggest(first, list(STATEMENTS))):
         return None
@@ -392,12 +399,3 @@ def _name_like(line: Line, first: Lexeme) -> tuple[str, Lexeme] | None:
         return None
     last = next(w for w in reversed(line.words) if w.end <= said.end() + quoted)
     return re.sub(r"[^a-z0-9]+", "_", said[0].lower().split("/")[-1]), last
-
-
-def _starts(line: Line, i: int) -> bool:
-    """Whether a word begins a statement of its own, as far as the words before and after it tell."""
-    before, word, after = line.words[i - 1].text, line.words[i].text, [w.text for w in line.words[i + 1 : i + 2]]
-    if before in ("sweep", "isolate", "allow", "=", ",") or after in (["="], [":"]):
-        return False
-    hardware = HARDWARE.fullmatch(word) is not None and after == ["x"]
-    return hardware or word in STATEMENTS or (word in axes.PHASES and after == ["first"])

@@ -61,7 +61,15 @@ def unexpected(stop: Stop) -> Diagnostic:
     known = (bare_hub_name if in_run else bits)(stop.source, stop.statement)
     found = None if text[stop.offset : stop.offset + 1] == "\n" else lexeme_at(text, stop.offset)
     if found is None:
-        return known or _unfinished(stop)
+        if known is not None:
+            return known
+        at = Label(Span(stop.source.name, stop.last, stop.last), "something is missing here")
+        help = [*_hints(stop, None)]
+        if amount := _LENGTH.fullmatch(text[stop.statement : stop.last]):  # ``for 2T``
+            unit = "tokens" if amount[2] else "days"
+            help.insert(0, Instead(f"write `{amount[0]} {unit}`", f" {unit}"))
+        what = "text" if stop.offset >= len(text) else "line"
+        return error("parse.unexpected:ends", at, words=what, expected=expected(stop.accepts), help=tuple(help))
     span = Span(stop.source.name, found.start, found.end)
     if found.kind == "badstring":
         help = Instead('end it with " on the same line', found.text.rstrip() + '"')
@@ -77,17 +85,6 @@ def unexpected(stop: Stop) -> Diagnostic:
         shown = f"the character U+{ord(found.text):04X}"
     allowed, help = expected(stop.accepts), tuple(_hints(stop, found))
     return error("parse.unexpected:found", span, quote=shown, expected=allowed, help=help)
-
-
-def _unfinished(stop: Stop) -> Diagnostic:
-    """Report the end of a line or of the text where a statement goes on."""
-    span, text = Span(stop.source.name, stop.last, stop.last), stop.source.text
-    at, what = Label(span, "something is missing here"), "text" if stop.offset >= len(text) else "line"
-    help = [*_hints(stop, None)]
-    if amount := _LENGTH.fullmatch(text[stop.statement : stop.last]):  # ``for 2T``
-        unit = "tokens" if amount[2] else "days"
-        help.insert(0, Instead(f"write `{amount[0]} {unit}`", f" {unit}"))
-    return error("parse.unexpected:ends", at, words=what, expected=expected(stop.accepts), help=tuple(help))
 
 
 def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:

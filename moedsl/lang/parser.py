@@ -34,7 +34,6 @@ MAX_ERRORS = 50
 """The most errors; the rest of a file is not read."""
 MAX_WORDS = 20_000
 """The most tokens of a file, ten times those of the largest document; more would take too long."""
-_OTHER_WORDS = ("NAME", "WORD", "VERSION")
 
 _lock = threading.Lock()
 
@@ -47,9 +46,10 @@ class Unexpected(Exception):
 
 
 @cache
-def _patterns() -> dict[str, re.Pattern[str]]:
-    """The other terminals that a keyword or a number may be."""
-    return {t.name: re.compile(t.pattern.to_regexp()) for t in lark_parser().terminals if t.name in _OTHER_WORDS}
+def _other_words() -> dict[str, re.Pattern[str]]:
+    """The other terminals that a keyword or a number may be, the likeliest first."""
+    patterns = {t.name: t.pattern.to_regexp() for t in lark_parser().terminals}
+    return {name: re.compile(patterns[name]) for name in ("NAME", "WORD", "VERSION")}
 
 
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
@@ -87,19 +87,19 @@ class _Parse:
         module: ast.Module | None = None
         while module is None and len(self.errors) < MAX_ERRORS and self.words <= MAX_WORDS:
             try:
-                module = self.feed_end() if self.feed_tokens() else None
+                if self.feed_tokens():
+                    end = len(self.source.text)
+                    items = self.feed(Token(END, "", end, end_pos=end)).items
+                    module = ast.Module(items, Span(self.source.name, 0, end))
             except Unexpected as e:
                 self.recover(e)
         found = sorted(self.errors + builder.problems, key=lambda d: d.labels[0].span.start)
-        if module is None:
-            found.append(self.gave_up())
+        here = Span(self.source.name, self.last, self.last)
+        if module is None and self.words > MAX_WORDS:
+            found.append(error("parse.too_large:words", here, max_words=MAX_WORDS))
+        elif module is None:
+            found.append(error("parse.too_many", here, max_errors=MAX_ERRORS))
         return module, tuple(found)
-
-    def gave_up(self) -> Diagnostic:
-        span = Span(self.source.name, self.last, self.last)
-        if self.words > MAX_WORDS:
-            return error("parse.too_large", span, max_words=MAX_WORDS)
-        return error("parse.too_many", span, max_errors=MAX_ERRORS)
 
     def feed_tokens(self) -> bool:
         """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""
@@ -141,7 +141,7 @@ class _Parse:
             return self.cursor.feed_token(token)
         except UnexpectedToken:
             taken = self.cursor.choices()
-            kind = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, token)), None)
+            kind = next((k for k, pattern in _other_words().items() if k in taken and pattern.fullmatch(token)), None)
         try:
             if kind is not None:
                 return self.cursor.feed_token(token.update(type=kind))
@@ -149,23 +149,9 @@ class _Parse:
             pass
         raise Unexpected(cast(int, token.start_pos))
 
-    def is_word(self, kind: str, text: str) -> bool:
-        return _patterns()[kind].fullmatch(text) is not None
-
-    def feed_end(self) -> ast.Module:
-        end = len(self.source.text)
-        module = self.feed(Token(END, "", end, end_pos=end))
-        return ast.Module(module.items, Span(self.source.name, 0, end))
-
     def set_mark(self) -> None:
         self.mark = [*self.states], [*self.values]
         self.sizes = [(v.children, len(v.children)) for v in self.values if isinstance(v, Tree)]
-
-    def back_to_mark(self) -> None:
-        """Cut the end of a repeated rule's list, which Lark lets grow in place."""
-        self.states[:], self.values[:] = self.mark
-        for children, size in self.sizes:
-            del children[size:]
 
     def recover(self, e: Unexpected) -> None:
         """Report the error of the present statement and move after it, or close a block that was never closed."""
@@ -175,7 +161,9 @@ class _Parse:
         if opened is not None:
             self.errors.append(unclosed(self.source, opened, stop.statement))
             self.open.discard(opened)
-            self.close_block()
+            for kind, text in (("RBRACE", "}"), ("NEWLINE", "\n")):  # as if the block were closed here
+                self.feed(Token(kind, text, self.last, end_pos=self.last))
+            self.set_mark()
             self.last = self.at = stop.statement if stop.offset < len(self.source.text) else stop.offset
             return
         self.errors.append(self.diagnose(stop))
@@ -184,17 +172,16 @@ class _Parse:
     def stop(self, e: Unexpected) -> Stop:
         """The place of the parser; afterwards the parser is at the mark again."""
         possible = accepts(self.states)
-        self.back_to_mark()
+        self.states[:], self.values[:] = self.mark
+        for children, size in self.sizes:  # Lark lets the list of a repeated rule grow in place
+            del children[size:]
         text = self.source.text
         first = lexeme_at(text, self.statement)
-        offset = self.clause_offset(e.offset) if text.startswith("\n", e.offset) else e.offset
+        offset, word = e.offset, lexeme_at(text, e.offset)
+        if text.startswith("\n", offset) and word and word.text in CLAUSES:
+            offset = word.start  # the wrong clause itself, not the newline before it
         statement = first.start if first else len(text)
         return Stop(self.source, statement, offset, self.last, possible, accepts(self.states))
-
-    def clause_offset(self, offset: int) -> int:
-        """Point at a wrong clause itself, not at the newline before it."""
-        word = lexeme_at(self.source.text, offset)
-        return word.start if word and word.text in CLAUSES else offset
 
     def unclosed_block(self, stop: Stop) -> int | None:
         """Report the missing `{` if the text ends inside a block or a declaration starts in it."""
@@ -205,12 +192,6 @@ class _Parse:
             return None
         ends = stop.offset >= len(self.source.text) or (first is not None and first.text in DECLARATIONS)
         return blocks[-1] if ends else None
-
-    def close_block(self) -> None:
-        """Continue as if the block had been closed and its statement ended."""
-        for kind, text in (("RBRACE", "}"), ("NEWLINE", "\n")):
-            self.feed(Token(kind, text, self.last, end_pos=self.last))
-        self.set_mark()
 
     def diagnose(self, stop: Stop) -> Diagnostic:
         brackets = [at for at in self.pairs.unclosed if stop.statement <= at < stop.offset and at in self.open]

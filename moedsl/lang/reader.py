@@ -36,104 +36,75 @@ def read(path: str | os.PathLike[str]) -> Read:
     if str(path) == "-":
         return from_bytes(sys.stdin.buffer.read(LIMIT + 1), "<stdin>")
     name = os.fspath(path)
+    at, shown = _place(name)
     try:
         # Open without waiting: a FIFO without a writer must not block
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
         if os.path.isdir(name):
-            raise IsADirectoryError(name)
+            return None, (error("read.directory:directory", at, path=shown),)
         with os.fdopen(os.open(name, flags), "rb") as f:
-            mode = os.fstat(f.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                return _failed(
-                    name, "read.special", "is not a regular file", "give a file, or - to read standard input"
-                )
+            if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
+                help = "give a file, or - to read standard input"
+                return None, (error("read.special", at, path=shown, help=help),)
             return from_bytes(f.read(LIMIT + 1), name)
     except FileNotFoundError:
-        return _failed(name, "read.missing", "does not exist", _similar(name))
-    except (IsADirectoryError, PermissionError, OSError, ValueError) as e:
-        if isinstance(e, IsADirectoryError):
-            return _failed(name, "read.directory", "is a directory", "name one .moe file in it")
-        if isinstance(e, PermissionError):
-            return _failed(name, "read.denied", "is not readable", "check its permissions")
-        return _failed(name, "read.missing", f"cannot be opened: {getattr(e, 'strerror', None) or e}", "check the path")
+        parent = Path(name).parent
+        near = sorted(p.name for p in parent.glob("*.moe"))[:5] if parent.is_dir() else []
+        help = f"{parent} holds {', '.join(near)}" if near else "check the path, or pass the text with -e"
+        return None, (error("read.missing:absent", at, path=shown, help=help),)
+    except PermissionError:
+        return None, (error("read.denied:permission", at, path=shown),)
+    except (OSError, ValueError) as e:
+        return None, (error("read.missing:closed", at, path=shown, reason=getattr(e, "strerror", None) or e),)
 
 
-def _similar(name: str) -> str:
-    """The .moe files in the folder of a missing one."""
-    parent = Path(name).parent
-    found = sorted(p.name for p in parent.glob("*.moe"))[:5] if parent.is_dir() else []
-    return f"{parent} holds {', '.join(found)}" if found else "check the path, or pass the text with -e"
-
-
-def _failed(name: str, id: str, what: str, help: str) -> Read:
-    return None, (error(id, f"{_shown(name)} {what}", Label(Span(name, 0, 0)), help=help),)
-
-
-def _shown(name: str) -> str:
-    return "standard input" if name == "<stdin>" else "".join(c if c.isprintable() else "?" for c in name)
+def _place(name: str) -> tuple[Label, str]:
+    """The start of a file as the place of an error, and the file's name in messages."""
+    shown = "standard input" if name == "<stdin>" else "".join(c if c.isprintable() else "?" for c in name)
+    return Label(Span(name, 0, 0)), shown
 
 
 def from_bytes(data: bytes, name: str) -> Read:
     """Decode UTF-8, with or without byte-order mark. Ids: parse.too_large, parse.encoding, read.other_kind, and
     those of `from_text`."""
-    if other := _other_kind(data, name):
-        return _failed(name, "read.other_kind", *other)
+    at, path = _place(name)
+    if name.endswith(".py"):
+        return None, (error("read.other_kind:python", at, path=path),)
+    if name.endswith(".json") and data.lstrip().startswith((b"{", b"[")):
+        if b'"model_type"' in data:
+            return None, (error("read.other_kind:config", at, path=path),)
+        if name.endswith("plan.json"):
+            return None, (error("read.other_kind:plan", at, path=path),)
+        return None, (error("read.other_kind:json", at, path=path),)
     if len(data) > LIMIT:
-        return _failed(
-            name,
-            "parse.too_large",
-            f"is larger than {LIMIT // 1024} KiB",
-            "a run file is a few lines; is this the right file?",
-        )
-    for bom, encoding in _BOMS:
-        if data.startswith(bom):
-            return _failed(name, "parse.encoding", f"is {encoding}", "save it as UTF-8")
+        return None, (error("parse.too_large:bytes", at, path=path, most=LIMIT // 1024),)
+    encoding = next((encoding for bom, encoding in _BOMS if data.startswith(bom)), None)
+    if encoding is not None:
+        return None, (error("parse.encoding:encoding", at, path=path, encoding=encoding),)
     if b"\0" in data:
-        return _failed(
-            name, "parse.encoding", f"is binary (a zero byte at {data.index(0)})", "a .moe file is UTF-8 text"
-        )
+        return None, (error("parse.encoding:binary", at, path=path, offset=data.index(0)),)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         line = data.count(b"\n", 0, e.start) + 1
-        what = f"is not UTF-8: byte 0x{data[e.start]:02x} on line {line}"
-        return _failed(name, "parse.encoding", what, "save it as UTF-8 (it may be Latin-1 or Windows-1252)")
+        return None, (error("parse.encoding:byte", at, path=path, byte=data[e.start], line=line),)
     return from_text(text, name)
-
-
-def _other_kind(data: bytes, name: str) -> tuple[str, str] | None:
-    """What a file of Python or JSON is, and which command reads it; None for any other file."""
-    if name.endswith(".py"):
-        file = _shown(name)
-        help = f"`moedsl lint {file}` judges a recipe, and `moedsl import {file}` writes its layout as a run file"
-        return "is Python, not a run file", help
-    if not name.endswith(".json") or not data.lstrip().startswith((b"{", b"[")):
-        return None
-    if b'"model_type"' in data:
-        return (
-            "is the configuration of a model, not a run file",
-            f"`moedsl models add {_shown(name)}` declares the model",
-        )
-    if name.endswith("plan.json"):
-        return "is a plan, which moedsl writes", "name the .moe file that it was made from"
-    return "is JSON, not a run file", "name a .moe file; `moedsl models add` reads the config.json of Hugging Face"
 
 
 def from_text(text: str, name: str = "<text>") -> Read:
     """Make a source whose line ends are newlines. Ids: parse.empty, parse.encoding, parse.too_large, parse.nested."""
     source = Source(name, text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
+    at, path = _place(name)
     if len(text) > LIMIT:
-        return _failed(name, "parse.too_large", f"is larger than {LIMIT // 1024} KiB", "a run file is a few lines")
+        help = "a run file is a few lines"
+        return None, (error("parse.too_large:bytes", at, path=path, most=LIMIT // 1024, help=help),)
+    if not source.text.strip():
+        return None, (error("parse.empty:empty", at, path=path),)
     if _NOTHING.fullmatch(source.text):
-        what = "has no statements" if source.text.strip() else "is empty"
-        return _failed(
-            name, "parse.empty", what, "name a model and a machine: `qwen3_30b_a3b; h100 x 16; seq 4k; fit first`"
-        )
+        return None, (error("parse.empty:blank", at, path=path),)
     if "\0" in text:
-        return _failed(
-            name, "parse.encoding", f"is binary (a zero byte at {text.index(chr(0))})", "a .moe file is UTF-8 text"
-        )
+        return None, (error("parse.encoding:binary", at, path=path, offset=text.index("\0")),)
     if half := _HALF.search(text):
-        return _failed(name, "parse.encoding", f"holds half a character at {half.start()}", "save it as UTF-8")
+        return None, (error("parse.encoding:half", at, path=path, offset=half.start()),)
     deep = too_deep(source, brackets(source.text))
     return (None, (deep,)) if deep else (source, ())

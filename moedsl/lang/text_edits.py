@@ -135,7 +135,7 @@ def added(statement: str, run: str, source: Source, module: ast.Module) -> Edit:
     return Edit(Span(source.name, end, end), f"{newline}{statement}\n")
 
 
-def run_block(module: ast.Module, run: str) -> ast.RunDecl | None:
+def run_block(module: ast.Module | None, run: str) -> ast.RunDecl | None:
     """The block of a run; a variant is called `RUN.VARIANT`."""
-    blocks = [i for i in module.items if isinstance(i, ast.RunDecl)]
+    blocks = [i for i in (module.items if module else ()) if isinstance(i, ast.RunDecl)]
     return next((b for b in blocks if b.name.id == run.split(".")[0]), None)

@@ -97,23 +97,17 @@ def _string(b: Builder, c: Sequence[Any]) -> ast.String:
 def _number(b: Builder, c: Sequence[Any]) -> ast.Number:
     text, span = str(c[0]), b.span(c)
     parsed = number_value(text)
-    if isinstance(parsed, str):
-        meant = _meant_number(text)
-        b.problem("parse.number", parsed, span, Instead(f"write `{meant}`", meant) if meant else NUMBER_HELP)
-        return ast.Number(0, None, text, span)
-    return ast.Number(*parsed, text, span)
-
-
-def _meant_number(text: str) -> str | None:
-    """The number meant by ``128K``, ``4m``, ``128_000`` or ``16x8``."""
-    product = re.fullmatch(r"([0-9]{1,6})[xX]([0-9]{1,6})", text)
-    if product is not None:
-        return str(int(product[1]) * int(product[2]))
-    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kKmMgG]?)", text)
-    if match is None:
-        return None
-    meant = match[1].replace("_", "") + {"K": "k", "m": "M", "g": "G"}.get(match[2], match[2])
-    return None if isinstance(number_value(meant), str) else meant
+    if not isinstance(parsed, str):
+        return ast.Number(*parsed, text, span)
+    # What ``128K``, ``4m``, ``128_000`` or ``16x8`` mean
+    meant = None
+    if product := re.fullmatch(r"([0-9]{1,6})[xX]([0-9]{1,6})", text):
+        meant = str(int(product[1]) * int(product[2]))
+    elif match := re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kKmMgG]?)", text):
+        meant = match[1].replace("_", "") + {"K": "k", "m": "M", "g": "G"}.get(match[2], match[2])
+    known = meant is not None and not isinstance(number_value(meant), str)
+    b.problem("parse.number", parsed, span, Instead(f"write `{meant}`", meant) if meant and known else NUMBER_HELP)
+    return ast.Number(0, None, text, span)
 
 
 def number_value(text: str) -> tuple[int | float, str | None] | str:

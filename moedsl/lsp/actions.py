@@ -18,6 +18,7 @@ from moedsl.lang.printer import quote
 from moedsl.lang.text_edits import Edit, added, disjoint, run_block
 from moedsl.lang.text_edits import edits as edits_of_fix
 from moedsl.lsp import analysis, legal
+from moedsl.lsp.checking import place_of
 from moedsl.lsp.document import ALLOW, FIX_ALL, PIN, QUICK_FIX, Document
 from moedsl.lsp.workspace import Workspace
 from moedsl.planner.plan import Plan
@@ -52,7 +53,7 @@ def code_actions(workspace: Workspace, params: types.CodeActionParams) -> list[t
     out: list[types.CodeAction] = []
     for o in offers(document, start, end):
         if only is None or any(kind in ("", o.kind) or o.kind.startswith(f"{kind}.") for kind in only):
-            place = None if o.answers is None else document.lines.span(shown_at(o.answers, document))
+            place = None if o.answers is None else document.lines.span(place_of(o.answers, document))
             sent = [d for d in params.context.diagnostics if o.answers is not None and d.code == o.answers.id]
             answered = [d for d in sent if d.range == place] or None
             edit = workspace.edit(o.changes)
@@ -64,7 +65,7 @@ def offers(document: Document, start: int, end: int) -> Iterator[Offer]:
     """Every action between two offsets: fixes, then pins and `allow` for the run at the start, then all fixes."""
     name = document.source.name
     for d in document.diagnostics:
-        place = shown_at(d, document)
+        place = place_of(d, document)
         if place.start <= end and start <= place.end:
             for fix in d.fixes:
                 changes = fix_edits(document, fix)
@@ -73,19 +74,20 @@ def offers(document: Document, start: int, end: int) -> Iterator[Offer]:
             if d.is_error and d.id.startswith(("std.", "run.")) and document.programs:
                 yield from (o for p in document.programs for o in _allow(document, p.name, d.id, d))
     for run in runs_at(document, start):
-        yield from _pins(document, run)
+        known, made = values(document, run), _chosen(document, run)
+        every = pin(document, run, [*known])
+        if every is not None:
+            yield Offer(f"Pin all that the solver chose in `{run}`", PIN, {name: (every,)})
+        for axis in [n for n in known if made is not None and len(made.problem.domains[n]) > 1]:
+            one = pin(document, run, [axis])
+            if one is not None:
+                yield Offer(f"Pin {axis}={known[axis]}, the solver's choice in `{run}`", PIN, {name: (one,)})
         advice = [a.rule for plan in of_runs(document).get(run, ()) for a in plan.advice if not a.followed]
         yield from (o for rule in dict.fromkeys(advice) for o in _allow(document, run, rule, None))
     single = (d.fixes[0] for d in document.analysis.diagnostics if d.is_error and len(d.fixes) == 1)
     every = disjoint(fix_edits(document, fix) for fix in single if fix.span.file == name)
     if every:
         yield Offer("Fix all mistakes that have one correction", FIX_ALL, {name: tuple(every)})
-
-
-def shown_at(d: Diagnostic, document: Document) -> Span:
-    """The place at which a diagnostic is shown in a file: its first one there, else the start."""
-    name = document.source.name
-    return next((label.span for label in d.labels if label.span.file == name), Span(name, 0, 0))
 
 
 def fix_edits(document: Document, fix: Fix) -> tuple[Edit, ...]:
@@ -95,19 +97,6 @@ def fix_edits(document: Document, fix: Fix) -> tuple[Edit, ...]:
         return edits_of_fix(fix, document.source, document.module)
     source = None if of_stdlib(name) else document.library.sources.get(name)
     return edits_of_fix(fix, source, analysis.parse(source)[0]) if source is not None else ()
-
-
-def _pins(document: Document, run: str) -> Iterator[Offer]:
-    """Actions that pin all open axes of a run, or one axis that the solver chose among several."""
-    known, made = values(document, run), _chosen(document, run)
-    every = pin(document, run, [*known])
-    if every is not None:
-        yield Offer(f"Pin all that the solver chose in `{run}`", PIN, {document.source.name: (every,)})
-    for name in [n for n in known if made is not None and len(made.problem.domains[n]) > 1]:
-        one = pin(document, run, [name])
-        title = f"Pin {name}={known[name]}, the solver's choice in `{run}`"
-        if one is not None:
-            yield Offer(title, PIN, {document.source.name: (one,)})
 
 
 def _allow(document: Document, run: str, rule: str, d: Diagnostic | None) -> Iterator[Offer]:
@@ -126,14 +115,14 @@ STATEMENTS: tuple[type, ...] = ast.Stmt.__args__  # type: ignore[attr-defined]
 def of_runs(document: Document) -> dict[str, list[Plan]]:
     """The plans of each run of a file, several if it varies something; empty before the solver's answer."""
     out: dict[str, list[Plan]] = {}
-    for plan in document.plan.plans if document.plan is not None else ():
+    for plan in document.plans:
         out.setdefault(plan.name.split(".")[0], []).append(plan)
     return out
 
 
 def _chosen(document: Document, run: str) -> Chosen | None:
     """The one layout of a run; None if it varies something or is not solved."""
-    found = [c for c in (document.plan.chosen if document.plan else ()) if c.problem.program.name.split(".")[0] == run]
+    found = [c for c in document.chosen if c.problem.program.name.split(".")[0] == run]
     return found[0] if len(found) == 1 and found[0].problem.program.name == run else None
 
 
@@ -157,15 +146,14 @@ def pin(document: Document, run: str, names: Sequence[str]) -> Edit | None:
 
 def head(document: Document, run: str) -> Span:
     """The place of a run: its name, else its hardware statement, else its first statement."""
-    module = document.module
-    items = module.items if module is not None else ()
-    block = run_block(module, run) if module is not None else None
+    block = run_block(document.module, run)
     if block is not None:
         return block.name.span
     program = next((p for p in document.programs if p.name.split(".")[0] == run), None)
     span = program.spans.get("hardware") if program is not None else None
     if span is not None and span.file == document.source.name:
         return span
+    items = document.module.items if document.module is not None else ()
     first = next((i.span for i in items if isinstance(i, ast.Stmt)), None)
     return first or Span(document.source.name, 0, 0)
 
@@ -197,9 +185,4 @@ def pin_edit(document: Document, plan: Plan, names: Iterable[str]) -> types.Text
     if not wanted or document.refused or document.module is None:
         return None
     pin = "pin " + " ".join(f"{n}={written(n, decisions[n].value)}" for n in wanted)
-    return document.text_edits([added(pin, plan.name, document.source, document.module)])[0]
-
-
-def block_of(document: Document, run: str) -> ast.RunDecl | None:
-    """The block of a run, for any phase or value of the plan; None for a run at the top level."""
-    return run_block(document.module, run) if document.module is not None else None
+    return document.lines.edits([added(pin, plan.name, document.source, document.module)])[0]

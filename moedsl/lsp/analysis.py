@@ -19,6 +19,10 @@ from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 
 Read = Callable[[str], reader.Read]
+_TABLES = (
+    "models", "hardware", "clusters", "calibrations", "replaced", "documents", "profiles", "sources", "made",
+)  # fmt: skip
+"""The fields of `Library` to which a file adds."""
 
 
 @cache
@@ -40,26 +44,13 @@ def without(name: str) -> Library:
 def fresh(name: str) -> Library:
     """The library to which a file of that name is added."""
     base = without(name) if name.startswith(f"{resources.stdlib_dir()}{os.sep}") else stdlib()
-    return evolve(
-        base,
-        models={**base.models},
-        hardware={**base.hardware},
-        clusters={**base.clusters},
-        calibrations={**base.calibrations},
-        replaced={**base.replaced},
-        documents={**base.documents},
-        profiles={**base.profiles},
-        own=[],
-        own_rules=[*base.own_rules],
-        sources={**base.sources},
-        diagnostics=[*base.diagnostics],
-        made={**base.made},
-    )
+    tables = {name: {**getattr(base, name)} for name in _TABLES}
+    return evolve(base, **tables, own=[], own_rules=[*base.own_rules], diagnostics=[*base.diagnostics])
 
 
 @lru_cache(maxsize=32)
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
-    """Parse a text like `parser.parse`, with a cache for used files and for files whose used files change."""
+    """Parse a text like `parser.parse`, with a cache: for used files, and for files whose used files change."""
     return parser.parse(source)
 
 
@@ -72,19 +63,16 @@ def analyse(source: Source, read: Read) -> Analysis:
         return read(name)
 
     result = compiler.Result(source, library=fresh(source.name))
-    result.module, found = parse(source)
-    if result.module is not None:
-        library.use(result.library, source, result.module, parse, reading)
-    if result.module is not None and not result.module.items and not found:
-        _, empty = reader.from_text(source.text, source.name)
-        return Analysis(source, result.module, result.library, (), empty, frozenset(reads))
+    module, found = parse(source)
+    result.module = module
+    if module is not None:
+        library.use(result.library, source, module, parse, reading)
+        if not module.items and not found:
+            _, empty = reader.from_text(source.text, source.name)
+            return Analysis(source, module, result.library, (), empty, frozenset(reads))
     result.diagnostics.extend(found)
     compiler.advance(result, ("check",))
-    if declares_only(result.module):
-        result.diagnostics = [d for d in result.diagnostics if d.id not in compiler.ABSENT]
-    return Analysis(source, result.module, result.library, result.programs, tuple(result.diagnostics), frozenset(reads))
-
-
-def declares_only(module: ast.Module | None) -> bool:
-    """Whether a file is only for `use`: it declares something and has no statement of a run."""
-    return module is not None and bool(module.items) and module.run is None
+    diagnostics = result.diagnostics
+    if module is not None and module.items and module.run is None:  # declarations for other files, and no run
+        diagnostics = [d for d in diagnostics if d.id not in compiler.ABSENT]
+    return Analysis(source, module, result.library, result.programs, tuple(diagnostics), frozenset(reads))

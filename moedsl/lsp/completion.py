@@ -5,7 +5,7 @@ Offer what may be written at a place, by its statement. Names come from the comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from lsprotocol import types
@@ -15,7 +15,10 @@ from moedsl.lang import keywords
 from moedsl.lsp import describe, offers
 from moedsl.lsp.document import Document
 from moedsl.lsp.place import Around, Offer, place, terminal_words
+from moedsl.rules.check.statements import UNITS
+from moedsl.rules.rule import EFFECTS
 
+VLM_WORDS = (*symbols.VLM_WORDS, "fsdp", "3d")
 MOST = 300
 """The most items of one answer; if there are more, the client asks again as the word grows."""
 
@@ -122,8 +125,8 @@ SNIPPETS = {
 """Offers for one word of the grammar that needs others after it."""
 
 
-_STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
-    "model": lambda a: offers.models(a) if len(a.said) == 1 else iter(()),
+_STATEMENTS: dict[str, Callable[[Around], Iterable[Offer]]] = {
+    "model": lambda a: offers.models(a) if len(a.said) == 1 else (),
     "hardware": lambda a: offers.hardware(a) if len(a.said) == 1 else offers.counts(a),
     "seq": offers.first(Offer(f"{n}k", "Value", f"{n * 1024} tokens") for n in (4, 8, 16, 32, 64, 128, 256)),
     "precision": offers.first(offers.words(symbols.PRECISIONS, "precision")),
@@ -131,7 +134,7 @@ _STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
     "adapter": offers.adapter,
     "routing": offers.first(offers.words(symbols.ROUTINGS, "routing")),
     "risk": offers.first(offers.words(symbols.RISKS, "risk")),
-    "vlm": offers.vlm,
+    "vlm": lambda a: offers.words((w for w in VLM_WORDS if w not in a.said), "an option of vlm"),
     "data": offers.data,
     "weights": offers.first(offers.hub_or_path("a model of Hugging Face", "a checkpoint on the cluster")),
     "pin": offers.pin,
@@ -140,15 +143,17 @@ _STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
     "allow": offers.allow,
     "set": offers.set_field,
     "resilience": offers.resilience,
-    "for": offers.length,
+    "for": lambda a: offers.words(UNITS if len(a.said) == 2 else (), "the length of the training"),
     "target": offers.target,
-    "require": offers.named_expression,
-    "prefer": offers.named_expression,
+    # in a run, a name may be omitted
+    **dict.fromkeys(
+        ("require", "prefer"), lambda a: offers.expression(a) if len(a.said) > 1 or a.at.block != "rules" else ()
+    ),
     "run": offers.run,
     "rules": offers.rules,
 }
-_MEMBERS: dict[str, Callable[[Around], Iterator[Offer]]] = {
+_MEMBERS: dict[str, Callable[[Around], Iterable[Offer]]] = {
     **{k: offers.of_a_name(k) for k in ("default", "candidates", "derive", "env")},
-    **dict.fromkeys(("let", "rank", "measured"), offers.let),
-    "effect": offers.effect,
+    **dict.fromkeys(("let", "rank", "measured"), lambda a: offers.expression(a) if len(a.said) > 1 else ()),
+    "effect": lambda a: offers.words(EFFECTS if a.said[-1] == "=" else (), "what a change affects"),
 }

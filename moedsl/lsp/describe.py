@@ -7,12 +7,10 @@ decided, `hover` adds the value and the reason.
 
 from __future__ import annotations
 
-import ast as python
 import inspect
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -68,13 +66,12 @@ def hover(document: Document, params: types.HoverParams) -> types.Hover | None:
 
 def _meanings(a: Around, word: str) -> Iterator[str]:
     """All meanings of a word at a place, the main one first: by its statement, else by itself; then its values."""
-    by_statement = [text for text in _by_statement(a, word) if text]
     let = next((r for r in reversed(a.rules) if r.kind == "let" and r.name == word), None)
     by_itself = (keyword(word), rule(let, a.known.library.sources) if let else None, name(word))
-    yield from by_statement or filter(None, by_itself)
+    yield from [*filter(None, _by_statement(a, word))] or filter(None, by_itself)
     known = ALIASES.get(word, word)
     run = next((b.name for b in a.at.blocks if b.keyword == "run"), "")
-    for plan in a.document.plan.plans if a.document.plan else ():
+    for plan in a.document.plans:
         for d in plan.decisions if not run or plan.name.split(".")[0] == run else ():
             if d.name == known:
                 lines = [f"**{d.name} = {value(d.value)}** in {plan.name}: {d.origin}"]
@@ -262,11 +259,5 @@ def units(block: str, word: str) -> tuple[str, ...]:
 @cache
 def docs(cls: type) -> Mapping[str, str]:
     """The meaning of each field of a facts class: the docstring below it."""
-    tree = python.parse(inspect.getsource(inspect.getmodule(cls) or cls))
-    found = next(n for n in tree.body if isinstance(n, python.ClassDef) and n.name == cls.__name__)
-    out: dict[str, str] = {}
-    for before, node in pairwise(found.body):
-        text = node.value.value if isinstance(node, python.Expr) and isinstance(node.value, python.Constant) else None
-        if isinstance(text, str) and isinstance(before, python.AnnAssign) and isinstance(before.target, python.Name):
-            out[before.target.id] = " ".join(text.split())
-    return out
+    found = re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', inspect.getsource(cls), re.MULTILINE | re.DOTALL)
+    return {name: " ".join(text.split()) for name, text in found}

@@ -5,13 +5,16 @@ A `Document` has the results of the compiler's stages, and imports nothing of th
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, fields, frozen
 from lsprotocol import types
+from pygls.workspace.position_codec import PositionCodec, UnitCounter
 
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source, Span
@@ -71,8 +74,6 @@ class Document:
     lines: Lines = field(repr=False)
     """The lines of the client's text, also of a refused one."""
     client: Client = field(repr=False)
-    newline: str = "\n"
-    """The line ending of the client's text."""
     refused: tuple[Diagnostic, ...] = ()
     """Why the text is refused (too large, binary); `source` is empty then."""
     earlier: Analysis | None = field(default=None, repr=False)
@@ -99,10 +100,6 @@ class Document:
             document.__dict__["analysis"] = self.analysis
         return document
 
-    def text_edits(self, changes: Iterable[Edit]) -> list[types.TextEdit]:
-        """Convert the compiler's edits, with the client's positions and line endings."""
-        return text_edits(self.lines, self.newline, changes)
-
     @property
     def text(self) -> str:
         return self.source.text
@@ -120,15 +117,19 @@ class Document:
         return self.analysis.programs
 
     @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans of this text; empty before the solver's answer, or if no layout is legal."""
+        return self.plan.plans if self.plan else ()
+
+    @property
+    def chosen(self) -> tuple[Chosen, ...]:
+        return self.plan.chosen if self.plan else ()
+
+    @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """All diagnostics."""
         found = self.refused or self.analysis.diagnostics
         return found + (self.plan.diagnostics if self.plan else ())
-
-
-def text_edits(lines: Lines, newline: str, changes: Iterable[Edit]) -> list[types.TextEdit]:
-    """Convert edits of a text, with the positions of its lines and its line ending."""
-    return [types.TextEdit(lines.span(e.span), e.text.replace("\n", newline)) for e in changes]
 
 
 TYPES = (
@@ -149,8 +150,7 @@ ACTIONS = types.CodeActionOptions([QUICK_FIX, PIN, ALLOW, FIX_ALL])
 SHOW_PLAN, SHOW_REPORT = "moedsl.showPlan", "moedsl.showReport"
 """The commands of the lenses."""
 
-UTF8, UTF16, UTF32 = (k.value for k in (types.PositionEncodingKind.Utf8, types.PositionEncodingKind.Utf16,
-                                        types.PositionEncodingKind.Utf32))  # fmt: skip
+UTF16, BOM = types.PositionEncodingKind.Utf16.value, "\ufeff"
 _ITEM = "text_document.completion.completion_item."
 
 
@@ -194,40 +194,35 @@ class Client:
         return cls(encoding, **flags)
 
 
-_UNITS: dict[str, Callable[[str], int]] = {
-    UTF8: lambda text: len(text.encode("utf-8", "surrogatepass")),
-    UTF16: lambda text: len(text) + sum(c > "\uffff" for c in text),
-    UTF32: len,
-}
-"""The code units of a text in the encoding that client and server agreed on."""
-
-
 @frozen(slots=False, eq=False)
 class Lines:
     """The lines of a text that end in newlines, and positions in it as a client counts them.
 
-    The byte-order mark is removed from the text; the client still counts it on its first line. pygls' `TextDocument`
-    and `PositionCodec` do not serve here: they also end lines at U+2028 and such, at which LSP does not, and put a
-    position inside a character after it.
+    pygls counts the units. Its `TextDocument` does not serve, even with other `lines`: it puts a position inside a
+    character after it, and one after the last line before that line's last character.
     """
 
     text: str = field(repr=False)
+    """The client's text with newlines for its line endings, and without its byte-order mark."""
     encoding: str = UTF16
     bom: bool = False
+    """Whether the client's text has a byte-order mark, which it counts on its first line."""
+    newline: str = "\n"
+    """The line ending of the client's text."""
+
+    @classmethod
+    def read(cls, text: str, encoding: str) -> Lines:
+        """The lines of a client's text."""
+        return cls(unified(text.removeprefix(BOM)), encoding, text.startswith(BOM), "\r\n" if "\r\n" in text else "\n")
 
     @cached_property
     def starts(self) -> list[int]:
         """The offset at which each line starts."""
-        starts, at = [0], self.text.find("\n")
-        while at >= 0:
-            starts.append(at + 1)
-            at = self.text.find("\n", at + 1)
-        return starts
+        return [0, *(m.end() for m in re.finditer("\n", self.text))]
 
     @cached_property
-    def plain(self) -> bool:
-        """Whether every character is one unit: then columns need no counting."""
-        return self.encoding == UTF32 or self.text.isascii()
+    def _units(self) -> UnitCounter:
+        return PositionCodec(self.encoding).impl
 
     def end(self, line: int) -> int:
         """The offset of the newline that ends a line, or of the end of the text."""
@@ -241,9 +236,7 @@ class Lines:
         """Convert an offset to a position; offsets after the text are its end."""
         offset = min(max(offset, 0), len(self.text))
         line = self.line_of(offset)
-        start = self.starts[line]
-        units = offset - start if self.plain else _UNITS[self.encoding](self.text[start:offset])
-        return types.Position(line, units + self._mark(line))
+        return types.Position(line, self._units.num_units(self._mark(line) + self.text[self.starts[line] : offset]))
 
     def offset(self, position: types.Position) -> int:
         """Convert a position to an offset: after a line, its end; after the text, the text's end; inside a character,
@@ -251,16 +244,13 @@ class Lines:
         line = position.line
         if line < 0 or line >= len(self.starts):
             return 0 if line < 0 else len(self.text)
-        start, end = self.starts[line], self.end(line)
-        units = max(0, position.character - self._mark(line))
-        if self.plain:
-            return min(start + units, end)
-        count, used = _UNITS[self.encoding], 0
-        for at in range(start, end):
-            used += count(self.text[at])
-            if used > units:
-                return at
-        return end
+        start, end, mark = self.starts[line], self.end(line), self._mark(line)
+        used = accumulate(map(self._units.code_units_for_char, mark + self.text[start:end]))
+        at = next((at for at, units in enumerate(used) if units > position.character), None)
+        return end if at is None else start + max(0, at - len(mark))
+
+    def _mark(self, line: int) -> str:
+        return BOM if self.bom and line == 0 else ""
 
     def range(self, start: int, end: int) -> types.Range:
         """The half-open range between two offsets."""
@@ -272,8 +262,21 @@ class Lines:
 
     def offsets(self, range: types.Range) -> tuple[int, int]:
         """The offsets of a range, in order."""
-        start, end = self.offset(range.start), self.offset(range.end)
-        return min(start, end), max(start, end)
+        start, end = sorted((self.offset(range.start), self.offset(range.end)))
+        return start, end
 
-    def _mark(self, line: int) -> int:
-        return _UNITS[self.encoding]("\ufeff") if self.bom and line == 0 else 0
+    def changed(self, change: types.TextDocumentContentChangeEvent) -> Lines:
+        """The lines after a change of the client's."""
+        if not isinstance(change, types.TextDocumentContentChangePartial):
+            return Lines.read(change.text, self.encoding)
+        start, end = self.offsets(change.range)
+        return evolve(self, text=self.text[:start] + unified(change.text) + self.text[end:])
+
+    def edits(self, changes: Iterable[Edit]) -> list[types.TextEdit]:
+        """Convert the compiler's edits of the text."""
+        return [types.TextEdit(self.span(e.span), e.text.replace("\n", self.newline)) for e in changes]
+
+
+def unified(text: str) -> str:
+    """Replace all line endings of a text by newlines."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")

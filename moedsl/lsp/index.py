@@ -6,9 +6,9 @@ of the language is declared in the compiler's Python modules, whose syntax is re
 
 from __future__ import annotations
 
-import ast as python
 import gc
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -30,7 +30,8 @@ from moedsl.lsp.workspace import Workspace
 from moedsl.rules import library
 from moedsl.rules import stdlib as stdlib_files
 from moedsl.support import resources
-from moedsl.support.source import Source, Span, of_stdlib
+from moedsl.support.source import Source, Span
+from moedsl.support.source import of_stdlib as is_stdlib
 
 BUILTIN = ("axis", "given", "fact", "cost", "constant", "function", "word")
 """Kinds that the compiler declares in its Python modules."""
@@ -58,7 +59,7 @@ def files(found: Analysis) -> Files:
     """The file of an analysis and the files that it uses, by name; the stdlib is in `stdlib`."""
     made = _known.get(found)
     if made is None:
-        own = {n: s for n, s in found.library.sources.items() if not of_stdlib(n)}
+        own = {n: s for n, s in found.library.sources.items() if not is_stdlib(n)}
         scope = Scope.of(found.library)
         parsed = ((n, s, analysis.parse(s)[0]) for n, s in {**own, found.source.name: found.source}.items())
         made = {n: File(s, occurrences(s, module, scope) if module else ()) for n, s, module in parsed}
@@ -86,8 +87,7 @@ def _parsed(sources: Iterable[Source], parse: library.Parse) -> Iterator[File]:
 
 def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
     """The symbol at an offset, also in a statement that does not parse; None if there is none."""
-    file = files(document.analysis)[document.source.name]
-    place = file.at(offset)
+    place = files(document.analysis)[document.source.name].at(offset)
     if place is not None:
         return place.symbol, place.span
     word = word_at(document.text, offset)
@@ -98,13 +98,8 @@ def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
     if word.text in scope.rules:
         dot = word.text.rfind(".") + 1
         return Symbol("rule", scope.rules[word.text]), Span(span.file, word.start + dot, word.end)
-    tables = (
-        ("model", scope.models),
-        ("hardware", scope.hardware),
-        ("profile", scope.profiles),
-        ("function", FUNCTIONS),
-    )
-    kind = next((k for k, names in tables if word.text in names), None)
+    tables = {"model": scope.models, "hardware": scope.hardware, "profile": scope.profiles, "function": FUNCTIONS}
+    kind = next((k for k, names in tables.items() if word.text in names), None)
     symbol = Symbol(kind, word.text) if kind else named(word.text, scope)
     return (symbol, span) if symbol is not None else None
 
@@ -121,41 +116,33 @@ def word_at(text: str, offset: int) -> Lexeme | None:
 
 
 def declarations(document: Document, symbol: Symbol) -> list[Target]:
-    """The places that declare a symbol: in a file, in the stdlib, or in the compiler."""
+    """The places that declare a symbol: in a file, in the stdlib, or in the compiler.
+
+    A fact also has the places of its values in the models and hardware that the file names.
+    """
+    known, own = document.library, files(document.analysis)
     if symbol.kind == "file":
-        source = document.library.sources.get(symbol.name)
+        source = known.sources.get(symbol.name)
         return [Target(source, Span(symbol.name, 0, 0))] if source else []
-    if symbol.kind in BUILTIN:
-        return [*_stated(document, symbol), *_places(symbol)]
-    for among in (files(document.analysis), stdlib()):
-        found = [(f.source, o) for f in among.values() for o in f.places if o.declares and o.symbol == symbol]
-        if found:
-            return [Target(source, o.span) for source, o in found]
-    return []
-
-
-def _stated(document: Document, symbol: Symbol) -> Iterator[Target]:
-    """The values of a fact in the models and hardware that the file names."""
-    if symbol.kind != "fact":
-        return
-    known = document.library
-    places = files(document.analysis)[document.source.name].places
-    for used in dict.fromkeys(o.symbol for o in places if o.symbol.kind in ("model", "hardware")):
-        decl = (known.models if used.kind == "model" else known.hardware).get(used.name)
-        for fact in decl.facts if decl is not None else ():
-            if fact.name.id == symbol.name:
-                span = fact.name.span
-                own = span.file == document.source.name
-                yield Target(document.source if own else known.sources[span.file], span)
-
-
-def is_stdlib(symbol: Symbol) -> bool:
-    """Whether the stdlib declares a symbol."""
-    return symbol in _of_stdlib()
+    if symbol.kind not in BUILTIN:
+        for among in (own, stdlib()):
+            found = [
+                Target(f.source, o.span) for f in among.values() for o in f.places if o.declares and o.symbol == symbol
+            ]
+            if found:
+                return found
+        return []
+    used = dict.fromkeys(o.symbol for o in own[document.source.name].places) if symbol.kind == "fact" else ()
+    tables = {"model": known.models, "hardware": known.hardware}
+    declared = [tables[s.kind].get(s.name) for s in used if s.kind in tables]
+    facts = [f.name.span for d in declared if d is not None for f in d.facts if f.name.id == symbol.name]
+    sources = {**known.sources, document.source.name: document.source}
+    return [*(Target(sources[span.file], span) for span in facts), *_places(symbol)]
 
 
 @cache
-def _of_stdlib() -> frozenset[Symbol]:
+def of_stdlib() -> frozenset[Symbol]:
+    """The symbols that the stdlib declares."""
     return frozenset(o.symbol for f in stdlib().values() for o in f.places if o.declares)
 
 
@@ -165,7 +152,7 @@ def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list
     A symbol of the stdlib or of the language has places in all open files and in the stdlib; an open file of the stdlib
     counts with its open text.
     """
-    shared = symbol.kind in BUILTIN or symbol.kind == "field" or is_stdlib(symbol)
+    shared = symbol.kind in BUILTIN or symbol.kind == "field" or symbol in of_stdlib()
     among = everything(workspace) if shared else group(workspace, document)
     kept = {**stdlib(), **documents()} if shared else {}
     found = [*among.values(), *(f for n, f in kept.items() if workspace.path_of(n) not in among)]
@@ -206,7 +193,7 @@ def readable(workspace: Workspace) -> list[Document]:
 MOST = 500
 """The most files to read, over all folders."""
 MOST_FOLDERS = 2000
-"""The depth of folders to read below each of the workspace's."""
+"""The most folders to read in each of the workspace's."""
 _LEFT_OUT = ("node_modules", "__pycache__")
 
 
@@ -228,12 +215,7 @@ def closed(workspace: Workspace) -> Iterator[Source]:
 
 def using(workspace: Workspace) -> list[Analysis]:
     """The analyses of those files that use another file, with the editors' texts of open files."""
-    opened = {d.source.name: d.lines.text for d in workspace.documents.values()}
-
-    def read(name: str) -> reader.Read:
-        return reader.from_text(opened[name], name) if name in opened else reader.read(name)
-
-    return [analysis.analyse(s, read) for s in closed(workspace) if 'use "' in s.text]
+    return [analysis.analyse(s, workspace.read) for s in closed(workspace) if 'use "' in s.text]
 
 
 def warm_up() -> None:
@@ -248,80 +230,29 @@ def warm_up() -> None:
 WARM_UP = "qwen3_30b_a3b; h100 x 8; pin tp=1 pp=1\n"
 
 
-_QUOTED = {
+_MODULES = {
     "axis": ("facts/axes",),
     "word": ("facts/axes", "facts/symbols", "rules/check/check"),
     "given": ("facts/symbols",),
     "cost": ("facts/symbols",),
     "function": ("facts/operators",),
-    "fact": ("facts/symbols",),
+    "fact": ("facts/facts", "facts/symbols"),
+    "constant": ("facts/calibration",),
 }
-"""Kinds whose names are strings, with the modules to search for them, in order."""
-_FIELDS = {"fact": "facts/facts", "constant": "facts/calibration"}
-"""Kinds whose names are fields of a class."""
+"""The modules that declare the words of a kind, in the order of search."""
 
 
-def _places(symbol: Symbol) -> list[Target]:
-    """The place that declares a word of the language; none if no module has it as a literal."""
+def _places(symbol: Symbol) -> Iterator[Target]:
+    """The place that declares a word of the language, as a field of a class or as a string; none without either."""
     class_, _, name = symbol.name.rpartition(".")
-    for module in (_FIELDS[symbol.kind],) if symbol.kind in _FIELDS else ():
-        fields = _fields(module)
-        span = fields.get((class_.capitalize(), name))
-        if span is None and not class_:
-            span = next((of_field for (_, field), of_field in fields.items() if field == name), None)
-        if span is not None:
-            return [Target(_source(module), span)]
-    for module in _QUOTED.get(symbol.kind, ()):
-        span = _strings(module).get(name)
-        if span is not None:
-            return [Target(_source(module), span)]
-    return []
-
-
-@cache
-def _source(module: str) -> Source:
-    """The text of a module of the compiler, by its path."""
-    path = resources.PACKAGE / f"{module}.py"
-    return Source(str(path), path.read_text(encoding="utf-8"))
-
-
-@cache
-def _tree(module: str) -> python.Module:
-    return python.parse(_source(module).text)
-
-
-@cache
-def _strings(module: str) -> dict[str, Span]:
-    """The first place of each string that is a whole constant, without its quotes."""
-    out: dict[str, Span] = {}
-    for node in _in_order(_tree(module)):
-        if isinstance(node, python.Constant) and isinstance(node.value, str):
-            span = _span(module, node)
-            out.setdefault(node.value, Span(span.file, span.start + 1, span.end - 1))
-    return out
-
-
-def _in_order(node: python.AST) -> Iterator[python.AST]:
-    yield node
-    for child in python.iter_child_nodes(node):
-        yield from _in_order(child)
-
-
-@cache
-def _fields(module: str) -> dict[tuple[str, str], Span]:
-    """The place of each field of each class, by their names."""
-    classes = (n for n in _tree(module).body if isinstance(n, python.ClassDef))
-    fields = ((c.name, n) for c in classes for n in c.body if isinstance(n, python.AnnAssign))
-    return {(c, n.target.id): _span(module, n.target) for c, n in fields if isinstance(n.target, python.Name)}
-
-
-def _span(module: str, node: python.expr) -> Span:
-    """Convert a column of Python, in bytes of UTF-8, to characters."""
-    lines = _source(module).text.splitlines(keepends=True)
-
-    def offset(line: int, column: int) -> int:
-        before = lines[line - 1].encode()[:column].decode()
-        return sum(map(len, lines[: line - 1])) + len(before)
-
-    end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
-    return Span(_source(module).name, offset(node.lineno, node.col_offset), offset(*end))
+    class_ = class_.capitalize() or r"\w+"
+    field = rf"(?ms)^class {class_}\b(?:(?!^class ).)*?^    ({re.escape(name)}):"
+    string = rf'(?<![\w"])"({re.escape(name)})"(?!")'
+    for module in _MODULES[symbol.kind]:
+        path = resources.PACKAGE / f"{module}.py"
+        source = Source(str(path), path.read_text(encoding="utf-8"))
+        pattern = field if module in ("facts/facts", "facts/calibration") else string
+        found = re.search(pattern, source.text)
+        if found is not None:
+            yield Target(source, Span(source.name, *found.span(1)))
+            return

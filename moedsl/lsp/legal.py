@@ -12,7 +12,7 @@ from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.lsp.document import Solved
 from moedsl.rules.check.program import Pin, Program
 from moedsl.solver.conflicts import Domains, satisfiable
-from moedsl.solver.laws import Compiled, Law, Table, compile_problem, obeying
+from moedsl.solver.laws import Compiled, Law, compile_problem, obeying
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 
@@ -74,18 +74,15 @@ def _legal(c: Compiled, axis: str, codes: Sequence[int], laws: Sequence[Law]) ->
         bound.add(name)
         table = obeying(table.grow(name, domains[name]), [w for w in left if w.needs <= bound])
         left = [w for w in left if not w.needs <= bound]
-        table = _narrowed(table, axis, cut)
+        column = table.axes[axis]
+        rows = {int(code): np.flatnonzero(column == code) for code in np.unique(column)}
+        wide = {code for code, at in rows.items() if len(at) > WIDE}
+        if wide:
+            cut |= wide
+            table = table.take(np.concatenate([at[:WIDE] for at in rows.values()]))
     whole = {int(code) for code in np.unique(table.axes[axis])}
     alone = [code for code in cut - whole if satisfiable(c, {**domains, axis: np.array([code])}, laws)]
     return whole.union(alone)
-
-
-def _narrowed(table: Table, axis: str, cut: set[int]) -> Table:
-    """Limit the rows of each code; `cut` collects the codes that had more."""
-    column = table.axes[axis]
-    kept = [np.flatnonzero(column == code) for code in np.unique(column)]
-    cut |= {int(column[at[0]]) for at in kept if len(at) > WIDE}
-    return table.take(np.concatenate([at[:WIDE] for at in kept])) if any(len(at) > WIDE for at in kept) else table
 
 
 def _apart(axis: str, laws: Sequence[Law], domains: Domains) -> tuple[list[Law], list[Law]]:

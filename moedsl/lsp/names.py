@@ -8,7 +8,7 @@ word field. A `use` names a file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from attrs import frozen
@@ -96,7 +96,8 @@ def occurrences(source: Source, module: ast.Module, scope: Scope) -> tuple[Occur
     """Every named place of a module, in the order of the text."""
     kept = source.name.startswith(("stdlib/", f"{resources.stdlib_dir()}{os.sep}"))
     prefix = "std" if kept else "run"
-    found = _Collector(source, scope, prefix).module(module)
+    collector = _Collector(source, scope, prefix)
+    found = (o for item in module.items for o in collector.item(item, ""))
     return tuple(sorted(found, key=lambda o: (o.span.start, o.span.end)))
 
 
@@ -126,46 +127,98 @@ class _Collector:
     scope: Scope
     prefix: str
 
-    def module(self, module: ast.Module) -> Iterator[Occurrence]:
-        for item in module.items:
-            yield from self.item(item, "")
-
     def item(self, item: Any, run: str) -> Iterator[Occurrence]:
         """Visit a statement or declaration; `run` is the run of its block."""
-        handler = _HANDLERS.get(type(item))
-        if handler is not None:
-            yield from handler(self, item, run)
-        else:
-            yield from self.expressions(item)
+        match item:
+            case ast.BareStmt(name=name, count=count):
+                tables = {"model": self.scope.models, "hardware": self.scope.hardware, "profile": self.scope.profiles}
+                known = [kind for kind, names in tables.items() if name.id in names]
+                if known:
+                    yield self.at("hardware" if count is not None and "hardware" in known else known[0], name)
+            case ast.ModelStmt(name=name):
+                yield self.at("model", name)
+            case ast.HardwareStmt(name=name):
+                yield self.at("hardware", name)
+            case ast.AllowStmt(rule=rule):
+                yield from self.rule(rule)
+            case ast.PinStmt(bindings=bindings):
+                for b in bindings:
+                    yield self.axis(b.name)
+                    yield from self.expressions(b.value)
+            case ast.SweepStmt() | ast.IsolateStmt():
+                yield self.axis(item.axis)
+                yield from (o for value in item.values for o in self.expressions(value))
+            case ast.TargetStmt(product=word) | ast.ResilienceStmt(section=word):
+                yield self.at("word", word)
+            case ast.SetStmt(path=path):
+                yield self.at("field", path)
+            case ast.Require(name=name, expr=expr) | ast.Prefer(name=name, expr=expr):
+                if name is not None:
+                    yield Occurrence(Symbol("wish", f"{run}.{name.id}", self.source.name), name.span, True)
+                yield from self.expressions(expr)
+            case _:
+                yield from self.word(item) if isinstance(item, ast.Stmt) else self.declaration(item)
+
+    def declaration(self, d: Any) -> Iterator[Occurrence]:
+        match d:
+            case ast.UseDecl(path=path):
+                file = os.path.normpath(os.path.join(os.path.dirname(self.source.name), path.value))
+                yield Occurrence(Symbol("file", file), path.span)
+            case ast.RunDecl():
+                yield self.at("run", d.name, True, self.source.name)
+                if d.base is not None:
+                    yield self.at("run", d.base, False, self.source.name)
+                yield from (o for s in d.body for o in self.item(s, d.name.id))
+            case ast.ProfileDecl():
+                yield self.at("profile", d.name, True)
+                yield from (o for s in d.body for o in self.item(s, f"profile {d.name.id}"))
+            case ast.RulesDecl():
+                yield Occurrence(Symbol("block", f"{self.prefix}.{d.name.id}"), d.name.span, True)
+                yield from self.expressions(d.when)
+                yield from (o for m in d.members for o in self.member(d.name.id, m))
+            case _:
+                yield self.at(_DECLARED[type(d)], d.name, True)
+                if isinstance(d, ast.DocumentDecl):
+                    rules = (n for n in ast.walk(d) if isinstance(n, ast.Name) and n.id.startswith(_RULE_PREFIXES))
+                    yield from (o for n in rules for o in self.rule(n))
+                elif not isinstance(d, ast.ClusterDecl):
+                    yield from self.facts(d.facts, _DECLARED[type(d)])
+
+    def word(self, s: Any) -> Iterator[Occurrence]:
+        """Visit a statement of a value: its keyword, and a word such as in ``precision fp8``, ``fit first``."""
+        if type(s) in STATED:
+            word = STATED[type(s)]
+            kind, name = ("given", _GIVEN[word]) if word in _GIVEN else ("axis", word)
+            at = Span(s.span.file, s.span.start, s.span.start + len(word))
+            yield Occurrence(Symbol(kind, name), at, keyword=True)
+        elif not isinstance(s, ast.PhaseStmt):
+            yield from self.expressions(s)
+            return
+        values = s.options if isinstance(s, ast.VlmStmt) else (getattr(s, "value", None),)
+        yield from (self.at("word", v) for v in values if isinstance(v, ast.Name))
 
     def at(self, kind: str, name: ast.Name, declares: bool = False, file: str = "") -> Occurrence:
         return Occurrence(Symbol(kind, name.id, file), name.span, declares)
 
-    def expression(self, name: ast.Name) -> Iterator[Occurrence]:
-        symbol = named(name.id, self.scope)
-        if symbol is not None and symbol.kind == "rule":
-            yield from self.rule(name)
-        elif symbol is not None:
-            yield Occurrence(symbol, name.span)
-
     def expressions(self, node: Any) -> Iterator[Occurrence]:
-        """Visit the names below a node, with their meanings in an expression."""
-        for part in ast.walk(node):
-            if isinstance(part, ast.Call):
-                yield self.at("function", part.func)
-            elif isinstance(part, ast.Name) and part.id not in FUNCTIONS:
-                yield from self.expression(part)
-            elif isinstance(part, ast.Binary):
-                yield from self.quoted(part)
+        """Visit the names below a node, with their meanings in an expression.
 
-    def quoted(self, e: ast.Binary) -> Iterator[Occurrence]:
-        """Visit names of models and hardware in comparisons with strings: ``hardware in ["b200", "b300"]``."""
-        kind = e.left.id if isinstance(e.left, ast.Name) and e.left.id in ("model", "hardware") else ""
-        if kind:
-            for part in ast.walk(e.right):
-                if isinstance(part, ast.String):
-                    inner = Span(part.span.file, part.span.start + 1, part.span.end - 1)
-                    yield Occurrence(Symbol(kind, part.value), inner)
+        A string that is compared with `model` or `hardware` names one: ``hardware in ["b200", "b300"]``.
+        """
+        for part in ast.walk(node):
+            match part:
+                case ast.Call(func=func):
+                    yield self.at("function", func)
+                case ast.Name(id=id) if id not in FUNCTIONS:
+                    symbol = named(id, self.scope)
+                    if symbol is not None:
+                        yield from self.rule(part) if symbol.kind == "rule" else (Occurrence(symbol, part.span),)
+                case ast.Binary(left=ast.Name(id="model" | "hardware" as kind), right=right):
+                    for s in (s for s in ast.walk(right) if isinstance(s, ast.String)):
+                        inner = Span(s.span.file, s.span.start + 1, s.span.end - 1)
+                        yield Occurrence(Symbol(kind, s.value), inner)
+                case _:
+                    pass
 
     def axis(self, name: ast.Name) -> Occurrence:
         """Visit the subject of a pin, a sweep or a default: an axis, a `let`, or a value that the run fixes."""
@@ -184,13 +237,6 @@ class _Collector:
             yield Occurrence(Symbol("block", block), Span(name.span.file, start + left, start + dot))
         yield Occurrence(Symbol("rule", id), Span(name.span.file, start + dot + 1, name.span.end))
 
-    def stated(self, item: Any) -> Iterator[Occurrence]:
-        """Visit the keyword of ``seq 4k``, ``precision fp8``."""
-        word = STATED[type(item)]
-        at = Span(item.span.file, item.span.start, item.span.start + len(word))
-        kind, name = ("given", _GIVEN[word]) if word in _GIVEN else ("axis", word)
-        yield Occurrence(Symbol(kind, name), at, keyword=True)
-
     def facts(self, facts: Iterable[ast.FactEntry], kind: str, inside: str = "") -> Iterator[Occurrence]:
         for fact in facts:
             symbol = Symbol("constant" if kind == "calibration" else "fact", inside + fact.name.id)
@@ -201,107 +247,17 @@ class _Collector:
                 inner = [f for f in fact.value if isinstance(f, ast.FactEntry)]
                 yield from self.facts(inner, kind, fact.name.id + ".")
 
-    def bare(self, s: ast.BareStmt, _: str) -> Iterator[Occurrence]:
-        tables = (("model", self.scope.models), ("hardware", self.scope.hardware), ("profile", self.scope.profiles))
-        known = [kind for kind, names in tables if s.name.id in names]
-        if known and s.count is not None and "hardware" in known:
-            known = ["hardware"]
-        if known:
-            yield self.at(known[0], s.name)
-
-    def pin(self, s: ast.PinStmt, _: str) -> Iterator[Occurrence]:
-        for b in s.bindings:
-            yield self.axis(b.name)
-            yield from self.expressions(b.value)
-
-    def sweep(self, s: Any, _: str) -> Iterator[Occurrence]:
-        yield self.axis(s.axis)
-        for value in s.values:
-            yield from self.expressions(value)
-
-    def word(self, s: Any, _: str) -> Iterator[Occurrence]:
-        """Visit the word of ``precision fp8``, ``fit first``, which is not a declared name."""
-        if type(s) in STATED:
-            yield from self.stated(s)
-        values = s.options if isinstance(s, ast.VlmStmt) else (getattr(s, "value", None),)
-        yield from (self.at("word", v) for v in values if isinstance(v, ast.Name))
-
-    def set_field(self, s: ast.SetStmt, _: str) -> Iterator[Occurrence]:
-        yield self.at("field", s.path)
-
-    def wish(self, s: Any, run: str) -> Iterator[Occurrence]:
-        if s.name is not None:
-            yield Occurrence(Symbol("wish", f"{run}.{s.name.id}", self.source.name), s.name.span, True)
-        yield from self.expressions(s.expr)
-
-    def use(self, s: ast.UseDecl, _: str) -> Iterator[Occurrence]:
-        path = os.path.normpath(os.path.join(os.path.dirname(self.source.name), s.path.value))
-        yield Occurrence(Symbol("file", path), s.path.span)
-
-    def facts_block(self, d: Any, _: str) -> Iterator[Occurrence]:
-        kind = _DECLARED[type(d)]
-        yield self.at(kind, d.name, True)
-        if isinstance(d, ast.DocumentDecl):
-            rules = (n for n in ast.walk(d) if isinstance(n, ast.Name) and n.id.startswith(_RULE_PREFIXES))
-            yield from (o for n in rules for o in self.rule(n))
-        elif not isinstance(d, ast.ClusterDecl):
-            yield from self.facts(d.facts, kind)
-
-    def profile(self, d: ast.ProfileDecl, _: str) -> Iterator[Occurrence]:
-        yield self.at("profile", d.name, True)
-        for s in d.body:
-            yield from self.item(s, f"profile {d.name.id}")
-
-    def run(self, d: ast.RunDecl, _: str) -> Iterator[Occurrence]:
-        yield self.at("run", d.name, True, self.source.name)
-        if d.base is not None:
-            yield self.at("run", d.base, False, self.source.name)
-        for s in d.body:
-            yield from self.item(s, d.name.id)
-
-    def rules(self, d: ast.RulesDecl, _: str) -> Iterator[Occurrence]:
-        yield Occurrence(Symbol("block", f"{self.prefix}.{d.name.id}"), d.name.span, True)
-        yield from self.expressions(d.when)
-        for m in d.members:
-            yield from self.member(d.name.id, m)
-
     def member(self, block: str, m: ast.Member) -> Iterator[Occurrence]:
-        if m.name is not None:
-            yield from self.member_name(block, m, m.name)
+        """Visit a member of a block of rules."""
+        name = m.name
+        if isinstance(m, ast.Effect):
+            yield Occurrence(named(m.name.id, self.scope) or Symbol("field", m.name.id), m.name.span)
+        elif isinstance(m, ast.Default | ast.Candidates):
+            yield self.axis(m.name)
+        elif isinstance(m, ast.Let | ast.Derive | ast.Env):
+            yield self.at({ast.Let: "let", ast.Derive: "derived", ast.Env: "env"}[type(m)], m.name, True)
+        elif name is not None:
+            yield Occurrence(Symbol("rule", f"{self.prefix}.{block}.{name.id}"), name.span, True)
         if not isinstance(m, ast.Effect | ast.Symptom):
             yield from self.expressions(m.expr)
         yield from self.expressions(getattr(m, "when", None))
-
-    def member_name(self, block: str, m: ast.Member, name: ast.Name) -> Iterator[Occurrence]:
-        if isinstance(m, ast.Default | ast.Candidates):
-            yield self.axis(name)
-        elif isinstance(m, ast.Effect):
-            yield Occurrence(named(name.id, self.scope) or Symbol("field", name.id), name.span)
-        elif isinstance(m, ast.Let | ast.Derive | ast.Env):
-            kind = {ast.Let: "let", ast.Derive: "derived", ast.Env: "env"}[type(m)]
-            yield self.at(kind, name, True)
-        else:
-            yield Occurrence(Symbol("rule", f"{self.prefix}.{block}.{name.id}"), name.span, True)
-
-
-_Handler = Callable[[Any, Any, str], Iterator[Occurrence]]
-_HANDLERS: dict[type, _Handler] = {
-    ast.BareStmt: _Collector.bare,
-    ast.ModelStmt: lambda c, s, _: iter((c.at("model", s.name),)),
-    ast.HardwareStmt: lambda c, s, _: iter((c.at("hardware", s.name),)),
-    ast.AllowStmt: lambda c, s, _: c.rule(s.rule),
-    ast.PinStmt: _Collector.pin,
-    ast.SweepStmt: _Collector.sweep,
-    ast.IsolateStmt: _Collector.sweep,
-    **dict.fromkeys((*STATED, ast.PhaseStmt), _Collector.word),
-    ast.TargetStmt: lambda c, s, _: iter((c.at("word", s.product),)),
-    ast.ResilienceStmt: lambda c, s, _: iter((c.at("word", s.section),)),
-    ast.SetStmt: _Collector.set_field,
-    ast.Require: _Collector.wish,
-    ast.Prefer: _Collector.wish,
-    ast.UseDecl: _Collector.use,
-    **dict.fromkeys((t for t in _DECLARED if t is not ast.ProfileDecl), _Collector.facts_block),
-    ast.ProfileDecl: _Collector.profile,
-    ast.RunDecl: _Collector.run,
-    ast.RulesDecl: _Collector.rules,
-}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
@@ -33,15 +33,16 @@ from moedsl.support.source import Source, Span
 
 def definition(workspace: Workspace, params: types.DefinitionParams) -> list[types.Location] | None:
     """The places that declare the name at a position; None if there is no name."""
-    document, symbol, _ = _named_at(workspace, params)
-    return [location(workspace, p) for p in index.declarations(document, symbol)] if document and symbol else None
+    found = _named_at(workspace, params)
+    return [location(workspace, p) for p in index.declarations(found[0], found[1])] if found else None
 
 
 def references(workspace: Workspace, params: types.ReferenceParams) -> list[types.Location] | None:
     """The places that name the symbol at a position, with its declaration if requested."""
-    document, symbol, _ = _named_at(workspace, params)
-    if document is None or symbol is None:
+    found = _named_at(workspace, params)
+    if found is None:
         return None
+    document, symbol, _ = found
     places = [place for place, o in index.everywhere(workspace, document, symbol) if not o.declares]
     declared = index.declarations(document, symbol) if params.context.include_declaration else []
     return [location(workspace, p) for p in (*declared, *places)]
@@ -66,12 +67,11 @@ def location(workspace: Workspace, place: Target) -> types.Location:
     return types.Location(uri, lines.span(place.span))
 
 
-def _named_at(workspace: Workspace, params: Any) -> tuple[Document | None, Symbol | None, Span | None]:
+def _named_at(workspace: Workspace, params: Any) -> tuple[Document, Symbol, Span] | None:
     """The open file of a request, with the symbol at its position and the place of the name."""
     document = workspace.readable(params.text_document.uri)
     found = index.symbol_at(document, document.lines.offset(params.position)) if document else None
-    symbol, span = found or (None, None)
-    return document, symbol, span
+    return (document, *found) if document and found else None
 
 
 OWN = ("model", "hardware", "cluster", "profile", "run", "block", "rule", "let", "wish")
@@ -97,18 +97,20 @@ class RefusedError(JsonRpcException):
 
 def prepare_rename(workspace: Workspace, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
     """The range and the text to rename; None if there is no name. Raises RefusedError if the name is not the user's."""
-    document, symbol, span = _named_at(workspace, params)
-    if document is None or symbol is None or span is None:
+    found = _named_at(workspace, params)
+    if found is None:
         return None
+    document, symbol, span = found
     refuse_foreign(document, symbol)
     return types.PrepareRenamePlaceholder(document.lines.span(span), document.text[span.start : span.end])
 
 
 def rename(workspace: Workspace, params: types.RenameParams) -> types.WorkspaceEdit | None:
     """The edits of every file with the name. Raises RefusedError if it is not the user's or would change a meaning."""
-    document, symbol, _ = _named_at(workspace, params)
-    if document is None or symbol is None:
+    found = _named_at(workspace, params)
+    if found is None:
         return None
+    document, symbol, _ = found
     new = params.new_name.strip()
     refuse_foreign(document, symbol)
     if not _NAME.fullmatch(new):
@@ -121,7 +123,7 @@ def rename(workspace: Workspace, params: types.RenameParams) -> types.WorkspaceE
     changes: dict[str, list[Edit]] = {}
     for place, _ in index.everywhere(workspace, document, symbol):
         changes.setdefault(place.source.name, []).append(Edit(place.span, new))
-    refuse_changed(workspace, document, _Renaming(symbol, new), changes)
+    refuse_changed(workspace, document, symbol, new, changes)
     return workspace.edit(changes)
 
 
@@ -132,22 +134,21 @@ def refuse_foreign(document: Document, symbol: Symbol) -> None:
         raise RefusedError(f"`{symbol.name}` {_WHY[symbol.kind]}")
     if symbol.kind not in OWN:
         raise RefusedError(f"`{name}` is a keyword")
-    if index.is_stdlib(symbol):
+    if symbol in index.of_stdlib():
         raise RefusedError(f"`{name}` is declared by the stdlib, which cannot be edited here")
     if not index.declarations(document, symbol):
         raise RefusedError(f"no readable file declares `{name}`")
 
 
 def refuse_changed(
-    workspace: Workspace, document: Document, renaming: _Renaming, changes: Mapping[str, list[Edit]]
+    workspace: Workspace, document: Document, old: Symbol, new: str, changes: Mapping[str, list[Edit]]
 ) -> None:
     """Raise RefusedError if the edited files have a new error, or a name in them changes its meaning."""
     sources = index.group(workspace, document)
     edited = {n: Source(n, applied(sources[n].source.text, es)) for n, es in changes.items()}
-    known = {**{d.source.name: d.source for d in index.readable(workspace)}, **edited}
 
     def read(name: str) -> reader.Read:
-        return reader.from_text(known[name].text, name) if name in known else reader.read(name)
+        return reader.from_text(edited[name].text, name) if name in edited else workspace.read(name)
 
     for before in [*(d.analysis for d in index.readable(workspace)), *index.using(workspace)]:
         if not edited.keys() & index.files(before).keys():
@@ -156,31 +157,21 @@ def refuse_changed(
         errors = Counter(d.id for d in after.diagnostics) - Counter(d.id for d in before.diagnostics)
         wrong = next((d for d in after.diagnostics if d.id in errors), None)
         if wrong is not None:
-            raise RefusedError(f"`{renaming.new}` cannot be the name: {wrong.message}")
+            raise RefusedError(f"`{new}` cannot be the name: {wrong.message}")
         for name, file in index.files(before).items():
-            expected = [(renaming.of(o.symbol), o.declares) for o in file.places]
+            expected = [(renamed(o.symbol, old, new), o.declares) for o in file.places]
             if expected != [(o.symbol, o.declares) for o in index.files(after)[name].places]:
-                raise RefusedError(f"`{renaming.new}` already means something else here")
+                raise RefusedError(f"`{new}` already means something else here")
 
 
-@frozen
-class _Renaming:
-    """The meaning of every name after a symbol is renamed to `new`."""
-
-    symbol: Symbol
-    new: str
-
-    def of(self, s: Symbol) -> Symbol:
-        """The symbol that a name has then: itself, the renamed one, or one inside the renamed block or run."""
-        old = self.symbol
+def renamed(s: Symbol, old: Symbol, new: str) -> Symbol:
+    """What a name means after `old` is renamed: itself, the renamed symbol, or one inside the renamed block or run."""
+    in_block = old.kind == "block" and s.kind == "rule"
+    in_run = old.kind == "run" and s.kind == "wish" and s.file == old.file
+    if s == old or ((in_block or in_run) and s.name.startswith(old.name + ".")):
         head, dot, _ = old.name.rpartition(".")
-        if s == old:
-            return evolve(s, name=head + dot + self.new)
-        in_block = old.kind == "block" and s.kind == "rule"
-        in_run = old.kind == "run" and s.kind == "wish" and s.file == old.file
-        if (in_block or in_run) and s.name.startswith(old.name + "."):
-            return evolve(s, name=head + dot + self.new + s.name[len(old.name) :])
-        return s
+        return evolve(s, name=head + dot + new + s.name[len(old.name) :])
+    return s
 
 
 PACKAGES = {
@@ -208,24 +199,19 @@ def links(workspace: Workspace, params: types.DocumentLinkParams) -> list[types.
         if isinstance(item, ast.UseDecl):
             inner = document.lines.range(item.path.span.start + 1, item.path.span.end - 1)
             out.append(types.DocumentLink(inner, workspace.uri_of(used_name(document.source, item))))
-    return [*out, *_cited(document)]
-
-
-def _cited(document: Document) -> Iterator[types.DocumentLink]:
-    """Link ``cite core "parallel_state.py:822"`` to the line of the installed file."""
-    for node in ast.walk(document.module):
-        if not isinstance(node, ast.Cite):
-            continue
-        match = _LINE.search(node.where.value)
-        file = _installed(node.kind.id, match["path"]) if match else None
+    for cite in (n for n in ast.walk(document.module) if isinstance(n, ast.Cite)):
+        # ``cite core "parallel_state.py:822"`` links to the line of the installed file
+        match = _LINE.search(cite.where.value)
+        file = installed(cite.kind.id, match["path"]) if match else None
         if match and file:
-            start = node.where.span.start + 1 + match.start()
+            start = cite.where.span.start + 1 + match.start()
             place = document.lines.range(start, start + len(match.group()))
-            yield types.DocumentLink(place, f"{file.as_uri()}#L{match['line']}")
+            out.append(types.DocumentLink(place, f"{file.as_uri()}#L{match['line']}"))
+    return out
 
 
 @cache
-def _installed(kind: str, path: str) -> Path | None:
+def installed(kind: str, path: str) -> Path | None:
     """The path of a file that rules cite; None if its package is not installed with moedsl, or lacks it. The package is
     not imported."""
     package, folder = PACKAGES.get(kind, ("", ""))

@@ -22,8 +22,6 @@ from moedsl.lsp import describe, legal
 from moedsl.lsp.place import Around, Offer
 from moedsl.rules.check.check import SWEEPABLE
 from moedsl.rules.check.options import ADAPTER_OPTIONS, DATA_OPTIONS, SECTIONS, options
-from moedsl.rules.check.statements import UNITS
-from moedsl.rules.rule import EFFECTS, Rule
 
 
 def starters(a: Around) -> Iterator[Offer]:
@@ -72,13 +70,6 @@ def counts(a: Around) -> Iterator[Offer]:
     yield from (Offer(str(node * n), "Value", f"{n} nodes of {node}") for n in (1, 2, 4, 8, 16, 32, 64, 128))
 
 
-def vlm(a: Around) -> Iterator[Offer]:
-    """Offer the options that are not stated yet."""
-    for word in (*symbols.VLM_WORDS, "fsdp", "3d"):
-        if word not in a.said:
-            yield Offer(word, "EnumMember", "an option of vlm")
-
-
 def adapter(a: Around) -> Iterator[Offer]:
     """Offer the methods, then the options that are not stated yet, and inside a list the modules."""
     if len(a.said) == 1:
@@ -112,12 +103,6 @@ def resilience(a: Around) -> Iterator[Offer]:
         yield from words(SECTIONS, "a section of Bridge")
     elif a.said[1] in SECTIONS and a.said[-1] != "=":
         yield from _options(a, options(a.said[1]))
-
-
-def length(a: Around) -> Iterator[Offer]:
-    """Offer what `for` counts, after the amount."""
-    if len(a.said) == 2:
-        yield from words(UNITS, "the length of the training")
 
 
 def target(a: Around) -> Iterator[Offer]:
@@ -272,22 +257,13 @@ def expression(a: Around) -> Iterator[Offer]:
         yield from (Offer(f"{n}%", "Value", "of the step time") for n in (1, 2, 5))
         return
     yield from words(words_of_other_side(a.said), "compared here")
-    for name, detail in names_of(a.rules):
-        kind = "Function" if name in FUNCTIONS else "Variable"
-        snippet = f"{name}($0)" if kind == "Function" else None
-        yield Offer(name, kind, detail, partial(describe.name, name), snippet=snippet)
-
-
-def named_expression(a: Around) -> Iterator[Offer]:
-    """Offer an expression for `require NAME: ...`; in a run the name may be omitted."""
-    if len(a.said) > 1 or a.at.block != "rules":
-        yield from expression(a)
-
-
-def let(a: Around) -> Iterator[Offer]:
-    """Offer an expression after the new name."""
-    if len(a.said) > 1:
-        yield from expression(a)
+    names = [(name, axis.doc) for name, axis in axes.BY_NAME.items()]
+    names += [(r.name, r.because or "a let") for r in a.rules if r.kind == "let"]
+    names += [(name, str(kind)) for name, kind in BUILTIN.items() if name not in axes.BY_NAME]
+    for name, detail in names:
+        yield Offer(name, "Variable", detail, partial(describe.name, name))
+    for name, function in FUNCTIONS.items():
+        yield Offer(name, "Function", function.doc, partial(describe.name, name), snippet=f"{name}($0)")
 
 
 def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
@@ -310,12 +286,6 @@ def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
     return found
 
 
-def effect(a: Around) -> Iterator[Offer]:
-    """Offer the subjects of an effect."""
-    if a.said[-1] == "=":
-        yield from words(EFFECTS, "what a change affects")
-
-
 def rules(a: Around) -> Iterator[Offer]:
     """Offer after `of` the subjects of a block, after `when` an expression."""
     if a.said[-1] == "of":
@@ -326,20 +296,6 @@ def rules(a: Around) -> Iterator[Offer]:
 
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
-
-
-def names_of(rules: Iterable[Rule]) -> Iterator[tuple[str, str]]:
-    """Offer every name of an expression with its description: axes, lets, values of the run, facts, functions."""
-    for name, axis in axes.BY_NAME.items():
-        yield name, axis.doc
-    for r in rules:
-        if r.kind == "let":
-            yield r.name, r.because or "a let"
-    for name, kind in BUILTIN.items():
-        if name not in axes.BY_NAME:
-            yield name, str(kind)
-    for name, function in FUNCTIONS.items():
-        yield name, function.doc
 
 
 def words_of_other_side(said: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ lets the following words parse.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from attrs import field, frozen
@@ -23,7 +23,7 @@ from moedsl.rules.rule import Rule
 
 _PIECE = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[(){}\[\];\n]')
 _TYPED = re.compile(r"[A-Za-z0-9_.]*$")
-_REST = re.compile(r"[A-Za-z0-9_.]*")
+_TYPED_ON = re.compile(r"[A-Za-z0-9_.]*")
 _CLAUSE = re.compile(r"(?:\s|#[^\n]*\n)*(?:because|cite|worth|confirm|fix|when)(?![\w.])")
 _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
 
@@ -69,7 +69,6 @@ class _Scan:
     """One pass over the text before the cursor: the open blocks, and the start of the present statement."""
 
     def __init__(self, text: str, offset: int) -> None:
-        self.text = text
         unclosed = set(brackets(text).unclosed)
         self.blocks: list[tuple[int, int]] = []
         self.statement = self.before = self.depth = 0
@@ -91,21 +90,16 @@ class _Scan:
                 elif piece == "}":
                     self.blocks[-1:] = []
                 if piece in "{};" or (not self.depth and not _CLAUSE.match(text, end)):
-                    self._next(end)
-
-    def _next(self, at: int) -> None:
-        if not _NOTHING.fullmatch(self.text, self.statement, at - 1):
-            self.before = self.statement
-        self.statement, self.depth = at, 0
+                    if not _NOTHING.fullmatch(text, self.statement, end - 1):
+                        self.before = self.statement
+                    self.statement, self.depth = end, 0
 
 
 def place(text: str, offset: int) -> Place:
     """Analyse the surroundings of an offset."""
     scan = _Scan(text, offset)
-    typed = _TYPED.search(text, scan.statement, offset)
-    start = typed.start() if typed else offset
-    rest = _REST.match(text, offset)
-    end = rest.end() if rest else offset
+    start = _TYPED.search(text, scan.statement, offset).start()  # type: ignore[union-attr]
+    end = _TYPED_ON.match(text, offset).end()  # type: ignore[union-attr]
     blocks: tuple[Block, ...] = ()
     for statement, opened in scan.blocks:
         header = _said(text[statement : opened - 1], statement)
@@ -120,19 +114,14 @@ def place(text: str, offset: int) -> Place:
         string = text[at + 1 : offset] if quote == '"' else None
         said = tuple(w for w in said if w.kind != "badstring")
         return Place(offset, "", offset, blocks, said, frozenset(), string)
-    return Place(start, text[start:offset], end, blocks, said, _accepts(text, scan, blocks, start))
-
-
-def _accepts(text: str, scan: _Scan, blocks: tuple[Block, ...], start: int) -> frozenset[str]:
-    """The terminals that may follow; on a fresh line, also a clause of the statement before."""
-    # a valid header of each block's kind replaces the written one
+    # What may follow; a valid header of each block's kind replaces the written one
     headers = "".join(f"{b.keyword} {{\n" if i else f"{b.keyword} x {{\n" for i, b in enumerate(blocks))
     accepts = accepted_after(headers + text[scan.statement : start])
     fresh = scan.statement and text[scan.statement - 1] == "\n" and not text[scan.statement : start].strip()
-    if not fresh or _NOTHING.fullmatch(text, scan.before, scan.statement):
-        return accepts
-    clauses = {c.upper() for c in keywords.keywords().clauses}
-    return accepts | (accepted_after(headers + text[scan.before : scan.statement].rstrip()) & clauses)
+    if fresh and not _NOTHING.fullmatch(text, scan.before, scan.statement):  # also a clause of the statement before
+        clauses = {c.upper() for c in keywords.keywords().clauses}
+        accepts |= accepted_after(headers + text[scan.before : scan.statement].rstrip()) & clauses
+    return Place(start, text[start:offset], end, blocks, said, accepts)
 
 
 def _said(text: str, at: int) -> tuple[Lexeme, ...]:
@@ -218,7 +207,19 @@ def accepted_after(prefix: str) -> frozenset[str]:
     found, stack = list(_words(prefix)), parser.start()
     for at, word in enumerate(found):
         after = _take(stack, word)
-        stack = after if after is not None else _repaired(stack, found, at)
+        if after is not None:
+            stack = after
+            continue
+        # Repair: insert the terminal that lets most of the next words parse, or drop the word
+        following = found[at + 1 : at + AHEAD]
+        best, reached = stack, _length(stack, following) - 1  # of equal ones, the insertion
+        for terminal in INSERTED:
+            inserted = parser.after(stack, terminal)
+            after = _take(inserted, word) if inserted else None
+            length = 1 + _length(after, following) if after is not None else 0
+            if after is not None and length > reached:
+                best, reached = after, length
+        stack = best
     return parser.accepts(stack) - {parser.END}
 
 
@@ -243,19 +244,6 @@ def _words(text: str) -> Iterator[Lexeme]:
 def _take(stack: Stack, word: Lexeme) -> Stack | None:
     taken = (parser.after(stack, t) for t in terminals(word))
     return next((s for s in taken if s is not None), None)
-
-
-def _repaired(stack: Stack, found: Sequence[Lexeme], at: int) -> Stack:
-    """The stack after an insertion before the word at `at`, or after dropping the word."""
-    best, reached = stack, 0
-    for terminal in INSERTED:
-        inserted = parser.after(stack, terminal)
-        after = _take(inserted, found[at]) if inserted else None
-        if after is not None:
-            length = 1 + _length(after, found[at + 1 : at + AHEAD])
-            best, reached = (after, length) if length > reached else (best, reached)
-    dropped = _length(stack, found[at + 1 : at + AHEAD])
-    return stack if dropped > reached else best
 
 
 def _length(stack: Stack, found: Iterable[Lexeme]) -> int:

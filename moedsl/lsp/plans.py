@@ -13,8 +13,9 @@ from lsprotocol import types
 
 from moedsl.facts import axes
 from moedsl.lang import ast
+from moedsl.lang.text_edits import run_block
 from moedsl.lsp import actions
-from moedsl.lsp.actions import STATEMENTS, block_of, of_runs, pin_edit, written
+from moedsl.lsp.actions import STATEMENTS, of_runs, pin_edit, written
 from moedsl.lsp.checking import solve
 from moedsl.lsp.document import SHOW_PLAN, SHOW_REPORT, Document
 from moedsl.lsp.workspace import Workspace
@@ -29,21 +30,47 @@ WHERE_ON = [a for a in axes.AXES if a.opened and a not in ALWAYS]
 
 
 def inlay_hints(document: Document, params: types.InlayHintParams) -> list[types.InlayHint]:
-    """The hints of every run in the range; none before the solver has answered."""
+    """The hints of every run in the range; none before the solver has answered.
+
+    The only plan of a run has a hint for the GPUs, if the solver chose them, for each decision, and for memory with
+    speed. Each of several plans has one line; their choices differ, so it pins nothing.
+    """
     start, end = document.lines.offsets(params.range)
-    alike = {run: len(made) for run, made in of_runs(document).items()}
     out: list[types.InlayHint] = []
-    for plan in document.plan.plans if document.plan else ():
+    for plan in document.plans:
         anchor = anchor_of(document, plan.name)
-        if anchor is not None and start <= anchor <= end:
-            only = alike[plan.name.split(".")[0]] == 1
-            out += _decisions(document, plan, anchor) if only else [_one_line(document, plan, anchor)]
+        if anchor is None or not start <= anchor <= end:
+            continue
+        step = f"{plan.estimate.step_time_s:.2f} s a step; {plan.estimate.memory.verdict}, most loaded rank"
+        hints: list[tuple[str, str, types.TextEdit | None]] = []
+        if len(of_runs(document)[plan.name.split(".")[0]]) > 1:
+            values = " ".join(f"{d.name}={written(d.name, d.value)}" for d in shown(plan))
+            hints.append((f"{plan.name.split('.', 1)[-1]}: {values}, {figures(plan)}", step, None))
+        else:
+            if not any(c.problem.program.gpus for c in document.chosen if c.problem.program.name == plan.name):
+                edit = types.TextEdit(document.lines.range(anchor, anchor), f" x {plan.gpus}")
+                hints.append((f"x {plan.gpus}", "the fewest that work", edit))
+            for d in shown(plan):
+                why = f"{d.origin}: {d.because}" if d.because else d.origin
+                hints.append((f"{d.name}={written(d.name, d.value)}", why, pin_edit(document, plan, [d.name])))
+            hints.append((figures(plan), step, None))
+        out += [
+            types.InlayHint(
+                position=document.lines.position(anchor),
+                label=text,
+                kind=types.InlayHintKind.Type,
+                text_edits=[edit] if edit else None,
+                tooltip=tooltip,
+                padding_left=True,
+            )
+            for text, tooltip, edit in hints
+        ]
     return out
 
 
 def anchor_of(document: Document, run: str) -> int | None:
     """The position of a run's hints: the end of its hardware statement; in a block without one, of its header."""
-    block = block_of(document, run)
+    block = run_block(document.module, run)
     items: Any = block.body if block else document.module.items if document.module else ()
     for s in items:
         if isinstance(s, ast.HardwareStmt) or (isinstance(s, ast.BareStmt) and s.name.id in document.library.hardware):
@@ -51,41 +78,6 @@ def anchor_of(document: Document, run: str) -> int | None:
     if block is None:
         return next((s.span.end for s in items if isinstance(s, STATEMENTS)), None)
     return document.text.index("{", block.name.span.end) + 1
-
-
-def _decisions(document: Document, plan: Plan, anchor: int) -> list[types.InlayHint]:
-    """The only plan of a run: a hint for the GPUs, if the solver chose them, each decision, and memory with speed."""
-    chosen = [c for c in (document.plan.chosen if document.plan else ()) if c.problem.program.name == plan.name]
-    out: list[types.InlayHint] = []
-    if not any(c.problem.program.gpus for c in chosen):
-        text = f"x {plan.gpus}"
-        edit = types.TextEdit(document.lines.range(anchor, anchor), " " + text)
-        out.append(_hint(document, anchor, text, "the fewest that work", [edit]))
-    for d in shown(plan):
-        pin = pin_edit(document, plan, [d.name])
-        why = f"{d.origin}: {d.because}" if d.because else d.origin
-        out.append(_hint(document, anchor, f"{d.name}={written(d.name, d.value)}", why, [pin] if pin else None))
-    return [*out, _hint(document, anchor, figures(plan), _step(plan), None)]
-
-
-def _one_line(document: Document, plan: Plan, anchor: int) -> types.InlayHint:
-    """One of several plans of a run in a line; the choices differ, so it pins nothing."""
-    values = " ".join(f"{d.name}={written(d.name, d.value)}" for d in shown(plan))
-    own = plan.name.split(".", 1)[-1]
-    return _hint(document, anchor, f"{own}: {values}, {figures(plan)}", _step(plan), None)
-
-
-def _hint(
-    document: Document, anchor: int, text: str, tooltip: str, edits: list[types.TextEdit] | None
-) -> types.InlayHint:
-    return types.InlayHint(
-        position=document.lines.position(anchor),
-        label=text,
-        kind=types.InlayHintKind.Type,
-        text_edits=edits,
-        tooltip=tooltip,
-        padding_left=True,
-    )
 
 
 def shown(plan: Plan) -> list[Decision]:
@@ -99,10 +91,6 @@ def figures(plan: Plan) -> str:
     """Write memory and speed: ``155 of 173 GiB, 1,213 tok/s/GPU``."""
     memory, estimate = plan.estimate.memory, plan.estimate
     return f"{memory.peak_gib:.0f} of {memory.visible_gib:.0f} GiB, {estimate.tokens_per_s_per_gpu:,.0f} tok/s/GPU"
-
-
-def _step(plan: Plan) -> str:
-    return f"{plan.estimate.step_time_s:.2f} s a step; {plan.estimate.memory.verdict}, most loaded rank"
 
 
 def code_lenses(document: Document, _: types.CodeLensParams) -> list[types.CodeLens]:
@@ -161,8 +149,7 @@ def _why_none(document: Document) -> str:
 def pin(workspace: Workspace, uri: str, run: str, names: list[str]) -> types.WorkspaceEdit | None:
     """The command ``moedsl.pin``, which pins decisions of a run; empty `names` mean all that are shown."""
     document = workspace.document(uri)
-    plans = document.plan.plans if document and document.plan else ()
-    plan = next((p for p in plans if p.name == run), None)
+    plan = next((p for p in document.plans if p.name == run), None) if document else None
     if document is None or plan is None:
         return None
     found = pin_edit(document, plan, names or [d.name for d in shown(plan)])

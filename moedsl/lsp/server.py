@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
@@ -18,7 +18,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import default_converter
 from pygls.protocol.language_server import LanguageServerProtocol, lsp_method
 
-from moedsl.lsp.checking import Checking, Solving, undisturbed
+from moedsl.lsp.checking import Checking, undisturbed
 from moedsl.lsp.document import ACTIONS, SHOW_PLAN, SHOW_REPORT, TOKENS, Client, Document, Solved
 from moedsl.lsp.workspace import Workspace
 
@@ -43,13 +43,9 @@ class Feature:
     """Seconds that the answer may wait for the solver; then it is made without `Document.plan`."""
 
 
+COMPLETION = types.CompletionOptions(trigger_characters=["=", ".", " ", '"', "[", "/"])
 FEATURES: tuple[Feature, ...] = (
-    Feature(
-        types.TEXT_DOCUMENT_COMPLETION,
-        "completion",
-        "completion",
-        options=types.CompletionOptions(trigger_characters=["=", ".", " ", '"', "[", "/"]),
-    ),
+    Feature(types.TEXT_DOCUMENT_COMPLETION, "completion", "completion", options=COMPLETION),
     Feature(types.TEXT_DOCUMENT_HOVER, "describe", "hover"),
     Feature(types.TEXT_DOCUMENT_INLAY_HINT, "plans", "inlay_hints", waits=0.6),
     Feature(types.TEXT_DOCUMENT_CODE_LENS, "plans", "code_lenses", waits=0.6),
@@ -91,9 +87,9 @@ def make(version: str) -> Server:
     for method, handler in SESSION.items():
         server.feature(method)(handler)
     for feature in FEATURES:
-        server.feature(feature.method, feature.options)(_handler(server, feature))
+        server.feature(feature.method, feature.options)(server.handler(feature))
     for name, (module, function) in COMMANDS.items():
-        server.command(name)(_command(server, module, function))
+        server.command(name)(server.command_handler(module, function))
     return server
 
 
@@ -107,7 +103,6 @@ class Server(LanguageServer):
             "moedsl", version, protocol_cls=Protocol, converter_factory=lambda: self.converter, max_workers=3
         )
         self.files = Workspace()
-        self.solving = Solving(self.solved)
         self.checking = Checking(self)
 
     def solved(self, document: Document, plan: Solved) -> None:
@@ -119,6 +114,42 @@ class Server(LanguageServer):
             self.workspace_inlay_hint_refresh(None)
         if self.files.client.lens_refresh:
             self.workspace_code_lens_refresh(None)
+
+    def handler(self, feature: Feature) -> Callable[[Any], Any]:
+        """Make the handler that pygls calls. pygls logs an exception of a feature and answers with an error."""
+
+        def answer(params: Any) -> Any:
+            with undisturbed():
+                function = _function(feature.module, feature.function)
+                if feature.of == "workspace":
+                    return function(self.files, params)
+                document = self.files.readable(params.text_document.uri)
+                return None if document is None else function(document, params)
+
+        async def later(params: Any) -> Any:
+            seconds = feature.waits if self.files.client.hint_refresh else PATIENCE
+            await self.checking.wait(params.text_document.uri, seconds)
+            return answer(params)
+
+        return later if feature.waits else answer
+
+    def command_handler(self, module: str, function: str) -> Callable[..., Any]:
+        """Make the handler of a command, which waits for the solver."""
+
+        async def run(*arguments: Any) -> Any:
+            command = _function(module, function)
+            try:
+                bound = inspect.signature(command).bind(self.files, *arguments)
+            except TypeError as e:
+                raise JsonRpcInvalidParams(f"{JsonRpcInvalidParams.MESSAGE}: {e}") from None
+            await self.checking.wait(bound.arguments["uri"])
+            result = command(*bound.args)
+            if not isinstance(result, types.WorkspaceEdit):
+                return result
+            self.workspace_apply_edit(types.ApplyWorkspaceEditParams(result))
+            return None
+
+        return run
 
 
 def _forward(method: str) -> Callable[[Any, Any], Any]:
@@ -162,48 +193,11 @@ def _function(module: str, name: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(f"moedsl.lsp.{module}"), name)
 
 
-def _handler(server: Server, feature: Feature) -> Callable[[Any], Any]:
-    """Make the handler that pygls calls. pygls logs an exception of a feature and answers with an error."""
-
-    def answer(params: Any) -> Any:
-        with undisturbed():
-            function = _function(feature.module, feature.function)
-            if feature.of == "workspace":
-                return function(server.files, params)
-            document = server.files.readable(params.text_document.uri)
-            return None if document is None else function(document, params)
-
-    async def later(params: Any) -> Any:
-        seconds = feature.waits if server.files.client.hint_refresh else PATIENCE
-        await server.solving.wait(params.text_document.uri, seconds)
-        return answer(params)
-
-    return later if feature.waits else answer
-
-
-def _command(server: Server, module: str, function: str) -> Callable[..., Any]:
-    async def run(*arguments: Any) -> Any:
-        command = _function(module, function)
-        try:
-            bound = inspect.signature(command).bind(server.files, *arguments)
-        except TypeError as e:
-            raise JsonRpcInvalidParams(f"{JsonRpcInvalidParams.MESSAGE}: {e}") from None
-        await server.solving.finished(bound.arguments["uri"])
-        result = command(*bound.args)
-        if not isinstance(result, types.WorkspaceEdit):
-            return result
-        server.workspace_apply_edit(types.ApplyWorkspaceEditParams(result))
-        return None
-
-    return run
-
-
 def initialize(ls: Server, params: types.InitializeParams) -> None:
     """Read the capabilities and the folders of the client."""
     encoding = ServerCapabilitiesBuilder.choose_position_encoding(params.capabilities)
-    roots = _paths(params.workspace_folders or ())
-    if not roots and params.root_uri:
-        roots = tuple(p for p in (uris.to_fs_path(params.root_uri),) if p)
+    folders = [f.uri for f in params.workspace_folders or ()] or [params.root_uri or ""]
+    roots = tuple(path for uri in folders if (path := uris.to_fs_path(uri)))
     ls.files = Workspace(Client.read(params.capabilities, getattr(encoding, "value", encoding)), roots)
 
 
@@ -244,12 +238,8 @@ def changed_on_disk(ls: Server, params: types.DidChangeWatchedFilesParams) -> No
 
 
 def folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
-    gone = _paths(params.event.removed)
-    ls.files.roots = (*(r for r in ls.files.roots if r not in gone), *_paths(params.event.added))
-
-
-def _paths(folders: Sequence[types.WorkspaceFolder]) -> tuple[str, ...]:
-    return tuple(p for f in folders if (p := uris.to_fs_path(f.uri)))
+    gone, added = ([uris.to_fs_path(f.uri) for f in folders] for folders in (params.event.removed, params.event.added))
+    ls.files.roots = (*(r for r in ls.files.roots if r not in gone), *(path for path in added if path))
 
 
 def ignored(ls: Server, params: Any) -> None:

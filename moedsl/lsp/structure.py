@@ -8,14 +8,12 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from hashlib import sha256
 from itertools import accumulate, groupby
 from typing import Any
 
-from attrs import frozen
 from lsprotocol import types
 
 from moedsl.lang import ast, formatter
@@ -43,26 +41,10 @@ MOST_SYMBOLS = 200
 """The most answers to a query over the workspace."""
 
 
-@frozen
-class Entry:
-    """A line of the outline."""
-
-    name: str
-    kind: types.SymbolKind
-    span: Span
-    at: Span
-    """The place of its name, which the client selects."""
-    detail: str = ""
-    inner: tuple[Entry, ...] = ()
-
-
 def symbols(document: Document, _: types.DocumentSymbolParams) -> list[Any]:
     """Outline runs, rules, models, hardware and their contents, and the statements at the top level."""
-    items = document.module.items if document.module is not None else ()
-    entries = tuple(e for item in items if (e := _entry(item, document.text)) is not None)
-    if document.client.hierarchical_symbols:
-        return [_symbol(e, document) for e in entries]
-    return [*_flat(entries, document, None)]
+    entries = [_entry(item, document) for item in (document.module.items if document.module is not None else ())]
+    return entries if document.client.hierarchical_symbols else [*_flat(entries, document.uri, None)]
 
 
 def workspace_symbols(files: Workspace, params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
@@ -87,85 +69,47 @@ def workspace_symbols(files: Workspace, params: types.WorkspaceSymbolParams) -> 
     return out
 
 
-def _entry(item: Any, text: str) -> Entry | None:
-    """The entry of a declaration or a member; of a statement, with its text as name."""
-    handler = next((h for t, h in _ENTRIES.items() if isinstance(item, t)), None)
-    if handler is not None:
-        return handler(item, text)
-    inner = tuple(_binding(b, text) for b in item.bindings) if isinstance(item, ast.PinStmt) else ()
-    kind = _STATEMENTS.get(type(item), Kind.Field)
-    return Entry(_first_line(item.span, text), kind, item.span, item.span, "", inner if len(inner) > 1 else ())
+def _entry(item: Any, document: Document) -> types.DocumentSymbol:
+    """The entry of a declaration, a member of a block, a fact or a binding; of a statement, with its text as name."""
+
+    def text(node: Any) -> str:
+        return document.text[node.span.start : node.span.end]
+
+    word, inner = type(item).__name__.lower(), ()
+    name: Any = getattr(item, "name", None)
+    first_line = text(item).split("\n", 1)[0]
+    match item:
+        case ast.UseDecl(path=name):
+            entry = name.value or "use", Kind.File, "use"
+        case ast.RunDecl() | ast.RulesDecl() | ast.ProfileDecl() | ast.FactsDecl():
+            kind = "block" if isinstance(item, ast.RulesDecl) else word.removesuffix("decl")
+            base = getattr(item, "base", None)
+            entry = name.id, KINDS[kind], f"from {base.id}" if base else word.removesuffix("decl")
+            inner = next(getattr(item, part) for part in ("facts", "body", "members") if hasattr(item, part))
+        case ast.FactEntry(value=tuple() as inner):
+            entry = name.id, Kind.Property, ""
+        case ast.FactEntry() | ast.Binding():
+            entry = name.id, Kind.Property if isinstance(item, ast.FactEntry) else Kind.Variable, text(item.value)
+        case ast.Require() | ast.Prefer():
+            entry = (name.id, Kind.Event, word) if name else (first_line, Kind.Event, "")
+        case ast.Let() | ast.Conditional() | ast.Symptom() | ast.Effect():
+            kind = Kind.Constant if isinstance(item, ast.Let) else Kind.Property
+            entry = name.id, kind, f"{word} " + text(item.expr).split("\n", 1)[0]
+        case _:
+            kinds = {ast.ModelStmt: Kind.Class, ast.HardwareStmt: Kind.Struct}
+            entry, name = (first_line, kinds.get(type(item), Kind.Field), ""), None
+            inner = item.bindings if isinstance(item, ast.PinStmt) and len(item.bindings) > 1 else ()
+    label, kind, detail = entry
+    whole, at = document.lines.span(item.span), document.lines.span((name or item).span)
+    return types.DocumentSymbol(
+        label, kind, whole, at, detail or None, children=[_entry(part, document) for part in inner] or None
+    )
 
 
-def _first_line(span: Span, text: str) -> str:
-    return text[span.start : span.end].split("\n", 1)[0]
-
-
-_STATEMENTS: dict[type[Any], types.SymbolKind] = {ast.ModelStmt: Kind.Class, ast.HardwareStmt: Kind.Struct}
-
-
-def _binding(b: ast.Binding, text: str) -> Entry:
-    return Entry(b.name.id, Kind.Variable, b.span, b.name.span, text[b.value.span.start : b.value.span.end])
-
-
-def _claim(m: Any, text: str) -> Entry:
-    """Make the entry of `require` or `prefer`, in a run or in a block of rules."""
-    word = type(m).__name__.lower()
-    at = m.name.span if m.name else m.span
-    name = m.name.id if m.name else _first_line(m.span, text)
-    return Entry(name, Kind.Event, m.span, at, word if m.name else "")
-
-
-def _member(m: Any, text: str) -> Entry:
-    """Make the entry of another member of a block of rules."""
-    value = text[m.expr.span.start : m.expr.span.end].split("\n", 1)[0]
-    kind = Kind.Constant if isinstance(m, ast.Let) else Kind.Property
-    return Entry(m.name.id, kind, m.span, m.name.span, f"{type(m).__name__.lower()} {value}")
-
-
-def _fact(f: ast.FactEntry, text: str) -> Entry:
-    if not isinstance(f.value, tuple):
-        return Entry(f.name.id, Kind.Property, f.span, f.name.span, text[f.value.span.start : f.value.span.end])
-    inner = tuple(_fact(v, text) if isinstance(v, ast.FactEntry) else _binding(v, text) for v in f.value)
-    return Entry(f.name.id, Kind.Property, f.span, f.name.span, "", inner)
-
-
-def _declared(kind: str, inside: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, str], Entry]:
-    def entry(d: Any, text: str) -> Entry:
-        inner = (_entry(part, text) for part in inside(d))
-        detail = f"from {d.base.id}" if getattr(d, "base", None) else kind if kind != "block" else "rules"
-        return Entry(d.name.id, KINDS[kind], d.span, d.name.span, detail, tuple(e for e in inner if e is not None))
-
-    return entry
-
-
-_ENTRIES: dict[type[Any] | tuple[type[Any], ...], Callable[[Any, str], Entry]] = {
-    ast.ModelDecl: _declared("model", lambda d: d.facts),
-    ast.HardwareDecl: _declared("hardware", lambda d: d.facts),
-    ast.ClusterDecl: _declared("cluster", lambda d: d.facts),
-    ast.CalibrationDecl: _declared("calibration", lambda d: d.facts),
-    ast.DocumentDecl: _declared("document", lambda d: d.facts),
-    ast.ProfileDecl: _declared("profile", lambda d: d.body),
-    ast.RunDecl: _declared("run", lambda d: d.body),
-    ast.RulesDecl: _declared("block", lambda d: d.members),
-    ast.FactEntry: _fact,
-    (ast.Require, ast.Prefer): _claim,
-    (ast.Let, ast.Conditional, ast.Symptom, ast.Effect): _member,
-    ast.UseDecl: lambda u, _: Entry(u.path.value or "use", Kind.File, u.span, u.path.span, "use"),
-}
-
-
-def _symbol(e: Entry, document: Document) -> types.DocumentSymbol:
-    inner = [_symbol(i, document) for i in e.inner]
-    whole, at = document.lines.span(e.span), document.lines.span(e.at)
-    return types.DocumentSymbol(e.name, e.kind, whole, at, e.detail or None, children=inner or None)
-
-
-def _flat(entries: tuple[Entry, ...], document: Document, inside: str | None) -> Iterator[types.SymbolInformation]:
+def _flat(entries: Iterable[types.DocumentSymbol], uri: str, inside: str | None) -> Iterator[types.SymbolInformation]:
     for e in entries:
-        where = types.Location(document.uri, document.lines.span(e.span))
-        yield types.SymbolInformation(where, e.name, e.kind, container_name=inside)
-        yield from _flat(e.inner, document, e.name)
+        yield types.SymbolInformation(types.Location(uri, e.range), e.name, e.kind, container_name=inside)
+        yield from _flat(e.children or (), uri, e.name)
 
 
 _LEADS = (
@@ -193,35 +137,23 @@ def folding(document: Document, _: types.FoldingRangeParams) -> list[types.Foldi
 
 def selections(document: Document, params: types.SelectionRangeParams) -> list[types.SelectionRange]:
     """Selections for each position: the word, then each part of the program around it, its line, and the file."""
-    out: list[types.SelectionRange] = []
-    for offset in map(document.lines.offset, params.positions):
-        nested: list[tuple[int, int]] = []
-        for start, end in sorted(_around(document, offset), key=lambda r: r[1] - r[0], reverse=True):
-            if not nested or (nested[-1] != (start, end) and nested[-1][0] <= start and end <= nested[-1][1]):
-                nested.append((start, end))
-        chosen: types.SelectionRange | None = None
-        for start, end in nested:
-            chosen = types.SelectionRange(document.lines.range(start, end), chosen)
+    text, lines, out = document.text, document.lines, list[types.SelectionRange]()
+    pairs, nodes = brackets(text).partner.items(), [(n.span.start, n.span.end) for n in ast.walk(document.module)]
+    for offset in map(lines.offset, params.positions):
+        line = lines.line_of(offset)
+        around = [(0, len(text)), (lines.starts[line], lines.end(line))]
+        word = word_at(text, offset) or next((x for x in lexemes(text, lines.starts[line]) if x.end >= offset), None)
+        if word is not None and word.start <= offset and word.kind not in ("space", "newline"):
+            around.append((word.start, word.end))
+        within = [(opened, closed) for opened, closed in pairs if opened < offset <= closed]
+        around += [place for o, c in within for place in ((o + 1, c), (o, c + 1))]
+        around += [(start, end) for start, end in nodes if start <= offset <= end]
+        chosen, last = None, (0, len(text))
+        for start, end in sorted(dict.fromkeys(around), key=lambda place: place[1] - place[0], reverse=True):
+            if last[0] <= start and end <= last[1]:
+                chosen, last = types.SelectionRange(lines.range(start, end), chosen), (start, end)
         out += [chosen] if chosen else []
     return out
-
-
-def _around(document: Document, offset: int) -> Iterator[tuple[int, int]]:
-    """The ranges that contain or touch an offset."""
-    text, lines = document.text, document.lines
-    yield 0, len(text)
-    line = lines.line_of(offset)
-    yield lines.starts[line], lines.end(line)
-    word = word_at(text, offset) or next((x for x in lexemes(text, lines.starts[line]) if x.end >= offset), None)
-    if word is not None and word.start <= offset and word.kind not in ("space", "newline"):
-        yield word.start, word.end
-    for opened, closed in brackets(text).partner.items():
-        if opened < offset <= closed:
-            yield opened + 1, closed
-            yield opened, closed + 1
-    for node in ast.walk(document.module):
-        if node.span.start <= offset <= node.span.end:
-            yield node.span.start, node.span.end
 
 
 _OF_KIND = {
@@ -238,17 +170,17 @@ Token = tuple[int, int, str, int]
 
 MOST_KEPT = 32
 """The number of answers that are stored, so that later ones can be sent as differences."""
-_kept: OrderedDict[str, list[int]] = OrderedDict()
+_kept: dict[str, list[int]] = {}
 
 
 def semantic_tokens(document: Document, _: types.SemanticTokensParams) -> types.SemanticTokens:
     """The tokens of the whole file."""
     data = _encoded(tokens(document, 0, len(document.text)), document.lines)
     name = sha256(",".join(map(str, data)).encode()).hexdigest()[:16]  # equal numbers have equal ids
+    _kept.pop(name, None)
     _kept[name] = data
-    _kept.move_to_end(name)
-    while len(_kept) > MOST_KEPT:
-        _kept.popitem(last=False)
+    if len(_kept) > MOST_KEPT:
+        del _kept[next(iter(_kept))]
     return types.SemanticTokens(data, name)
 
 
@@ -294,7 +226,7 @@ def tokens(document: Document, start: int, end: int) -> Iterator[Token]:
         named = [o for o in here if not o.keyword]  # such as the block and the rule in a rule's id
         for o in named:
             kind = o.symbol.kind
-            library = kind in index.BUILTIN or index.is_stdlib(o.symbol)
+            library = kind in index.BUILTIN or o.symbol in index.of_stdlib()
             yield o.span.start, o.span.end, _OF_KIND[kind], o.declares | library << 1 | (kind == "let") << 2
         if not named and (here or word.text in terminal_words()):
             yield word.start, word.end, "keyword", 0
@@ -318,7 +250,7 @@ MOST_PAIRS = 4_000_000
 
 def formatting(document: Document, _: types.DocumentFormattingParams) -> list[types.TextEdit]:
     """The edits that format the file as `moedsl fmt` does; none if it is formatted already or does not parse."""
-    return document.text_edits(format_edits(document.source))
+    return document.lines.edits(format_edits(document.source))
 
 
 def range_formatting(document: Document, params: types.DocumentRangeFormattingParams) -> list[types.TextEdit]:
@@ -333,7 +265,7 @@ def range_formatting(document: Document, params: types.DocumentRangeFormattingPa
     text = applied(source.text, inside)
     before, after = (analysis.parse(s)[0] for s in (source, Source(source.name, text)))
     is_same = before == after and formatter.comments(text) == formatter.comments(source.text)
-    return document.text_edits(inside if is_same else ())
+    return document.lines.edits(inside if is_same else ())
 
 
 def format_edits(source: Source) -> list[Edit]:

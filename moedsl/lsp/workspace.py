@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 from lsprotocol import types
 from pygls import uris
 
-from moedsl.lsp.document import Analysis, Client, Document, Lines, Solved, text_edits
+from moedsl.lsp.document import Analysis, Client, Document, Lines, Solved
 from moedsl.support.source import Source, of_stdlib
 
 if TYPE_CHECKING:  # the compiler is imported once the client has its answer to `initialize`
@@ -33,29 +35,14 @@ class Workspace:
 
     def open(self, uri: str, version: int | None, text: str) -> None:
         """Open a file, or replace its whole text."""
-        lines, newline = self._read_text(text)
-        self._keep_text(uri, version, lines, newline)
+        self._keep_text(uri, version, Lines.read(text, self.client.encoding))
 
     def change(self, uri: str, version: int | None, changes: Iterable[types.TextDocumentContentChangeEvent]) -> None:
         """Apply edits in the order of the notification; each counts in the text after the one before."""
-        document = self.documents.get(uri)
-        if document is None:
-            return
-        lines, newline = document.lines, document.newline
-        for change in changes:
-            if isinstance(change, types.TextDocumentContentChangePartial):
-                start, end = lines.offsets(change.range)
-                lines = Lines(lines.text[:start] + unified(change.text) + lines.text[end:], lines.encoding, lines.bom)
-            else:
-                lines, newline = self._read_text(change.text)
-        self._keep_text(uri, version, lines, newline)
+        if uri in self.documents:
+            self._keep_text(uri, version, reduce(Lines.changed, changes, self.documents[uri].lines))
 
-    def _read_text(self, text: str) -> tuple[Lines, str]:
-        """The lines of a client's text, and its line ending."""
-        lines = Lines(unified(text.removeprefix("\ufeff")), self.client.encoding, text.startswith("\ufeff"))
-        return lines, "\r\n" if "\r\n" in text else "\n"
-
-    def _keep_text(self, uri: str, version: int | None, lines: Lines, newline: str) -> None:
+    def _keep_text(self, uri: str, version: int | None, lines: Lines) -> None:
         """Make the snapshot of a new text; it is parsed when first read."""
         before = self.documents.get(uri)
         name, refused = before.source.name if before else self.name_of(uri), ()
@@ -64,17 +51,17 @@ class Workspace:
 
             refused = reader.from_text(lines.text, name)[1]
         source = Source(name, "" if refused else lines.text)
+        earlier, last = (before.known, before.last) if before else (None, None)
         self.documents[uri] = Document(
-            uri, version, source, lines, self.client, newline, refused,
-            before.known if before else None, last=before.last if before else None, analyse=self._analyse,
-        )  # fmt: skip
+            uri, version, source, lines, self.client, refused, earlier, last=last, analyse=self._analyse
+        )
 
     def _analyse(self, source: Source) -> Analysis:
         from moedsl.lsp.analysis import analyse
 
-        return analyse(source, self._read)
+        return analyse(source, self.read)
 
-    def _read(self, name: str) -> Read:
+    def read(self, name: str) -> Read:
         """Read a used file, from an editor or from the disk."""
         from moedsl.lang import reader
 
@@ -139,8 +126,12 @@ class Workspace:
         return Lines(source.text, self.client.encoding)
 
     def edit(self, changes: Mapping[str, Iterable[Edit]]) -> types.WorkspaceEdit:
-        """Convert edits by file, named as in the compiler; with versions if the client supports them."""
-        by_uri = {self.uri_of(name): self._text_edits(name, edits) for name, edits in changes.items()}
+        """Convert edits by the compiler's name of each file, open or not; with versions if the client supports them."""
+        by_uri: dict[str, list[types.TextEdit]] = {}
+        for name, edits in changes.items():
+            document = self.document(uri := self.uri_of(name))
+            text = document.lines if document else Lines.read(Path(name).read_bytes().decode(), self.client.encoding)
+            by_uri[uri] = text.edits(edits)
         if not self.client.document_changes:
             return types.WorkspaceEdit(changes=by_uri)
         versions = {uri: document.version if (document := self.document(uri)) else None for uri in by_uri}
@@ -148,22 +139,3 @@ class Workspace:
         return types.WorkspaceEdit(
             document_changes=[types.TextDocumentEdit(identifiers[u], [*edits]) for u, edits in by_uri.items()]
         )
-
-    def _text_edits(self, name: str, changes: Iterable[Edit]) -> list[types.TextEdit]:
-        """Convert the edits of an open file or of one on disk; an unreadable file has none."""
-        from moedsl.lang import reader
-
-        document = self.document(self.uri_of(name))
-        if document is not None:
-            return document.text_edits(changes)
-        source, _ = reader.read(name)
-        if source is None:
-            return []
-        with open(name, encoding="utf-8", newline="") as file:
-            newline = "\r\n" if file.readline().endswith("\r\n") else "\n"
-        return text_edits(self.lines_of(source), newline, changes)
-
-
-def unified(text: str) -> str:
-    """Replace all line endings of a text by newlines."""
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -13,7 +13,6 @@ from collections import ChainMap
 from collections.abc import Iterable, MutableMapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from pathlib import Path
 from typing import TypeVar, cast
 
 from attrs import frozen
@@ -74,7 +73,7 @@ def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
 
 
 def _stamp() -> bytes:
-    return compiled.stamp(PACKAGES, (*resources.stdlib_paths(), str(resources.grammar_file())))
+    return compiled.stamp(PACKAGES, map(str, [*resources.stdlib_files(), resources.grammar_file()]))
 
 
 @lru_cache(maxsize=1)
@@ -101,7 +100,7 @@ def _blocks(stamp: bytes) -> Sequence[tuple[str, ast.RulesDecl]]:
 
 
 def _sources() -> list[Source]:
-    return library.sources(map(Path, resources.stdlib_paths()))
+    return library.sources(resources.stdlib_files())
 
 
 def _parsed(sources: Sequence[Source]) -> tuple[Library, Packed[ast.Module]]:

@@ -12,10 +12,10 @@ import gc
 import hashlib
 import os
 import pickle
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from moedsl.support.files import write_temporary
 from moedsl.support.resources import PACKAGE, installed
 
 V = TypeVar("V")
@@ -78,8 +78,5 @@ def save(name: str, stamp: bytes, value: Any) -> None:
     """Save a value, if the folder can be written."""
     with contextlib.suppress(OSError):
         FOLDER.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=FOLDER)
-        with os.fdopen(handle, "wb") as f:
-            f.write(stamp + pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, FOLDER / name)
+        data = stamp + pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        os.replace(write_temporary(FOLDER / name, data, 0o644), FOLDER / name)

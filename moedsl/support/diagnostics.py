@@ -180,22 +180,17 @@ def pages() -> Mapping[str, Page]:
         if heading is None or heading[1] in out:
             raise ValueError(f"{PAGES.name}:{start + 1}: expected `## ID (SEVERITY)`, each id once: {lines[start]}")
         after = next((i for i in range(start + 1, end) if not _TEXT.match(lines[i])), end)
+        texts, name = dict[str, Text](), ""
+        for line in lines[start + 1 : after]:
+            indent, stated, text = _TEXT.fullmatch(line).groups()  # type: ignore[union-attr]
+            text = text.replace("\\n", "\n")
+            if indent:
+                texts[name] = Text(texts[name].message, (*texts[name].help, text))
+            else:
+                name = stated or ""
+                texts[name] = Text(text, ())
         text = "\n".join(lines[after:end]).strip()
-        out[heading[1]] = Page(tuple(heading[2].split(" or ")), start + 1, _texts(lines[start + 1 : after]), text)
-    return out
-
-
-def _texts(lines: list[str]) -> Mapping[str, Text]:
-    out: dict[str, Text] = {}
-    name = ""
-    for line in lines:
-        indent, stated, text = _TEXT.fullmatch(line).groups()  # type: ignore[union-attr]
-        text = text.replace("\\n", "\n")
-        if indent:
-            out[name] = Text(out[name].message, (*out[name].help, text))
-        else:
-            name = stated or ""
-            out[name] = Text(text, ())
+        out[heading[1]] = Page(tuple(heading[2].split(" or ")), start + 1, texts, text)
     return out
 
 

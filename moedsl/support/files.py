@@ -58,13 +58,18 @@ def written_by_us(name: str, text: str) -> str:
 
 
 def written_as(path: Path) -> str | None:
-    """The hash of the text that moedsl wrote to a file; None if it is not there, or not as moedsl wrote it."""
-    try:
-        text = path.read_bytes().decode("utf-8", errors="replace")
-    except OSError:
-        return None
+    """The hash of the text that moedsl wrote to a file; None if it is no file, or not as moedsl wrote it."""
+    text = _text(path)
     found = _marker(path.name, text)
     return found[1] if found and written_by_us(path.name, text) == "ours" else None
+
+
+def _text(path: Path) -> str:
+    """The text of a file with all its line ends; none of what is no file, or cannot be read."""
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""
 
 
 def _marker(name: str, text: str) -> re.Match[str] | None:
@@ -83,16 +88,34 @@ def write_all(
     `mixed` tells that to who reads the folder next.
     """
     folder = Path(directory)
+    contents = {name: stamp(name, text).encode() for name, text in files.items()}
     try:
-        problems = list(_refusals(folder, files, force))
-        if not problems:
-            _replace(folder, {name: stamp(name, text).encode() for name, text in files.items()}, remove)
+        problems = [*_in_the_way(folder, files, force)]
+        if problems:
+            return problems
+        with ExitStack() as tidy:
+            for part in _folders(folder, [*files, *remove]):
+                missing = [p for p in (part, *part.parents) if not p.exists()]
+                part.mkdir(parents=True, exist_ok=True)
+                for made in reversed(missing):
+                    tidy.callback(_remove_empty, made)
+            staged = dict[Path, Path]()
+            for name, data in contents.items():
+                staged[folder / name] = temporary = write_temporary(folder / name, data)
+                tidy.callback(temporary.unlink, missing_ok=True)
+            # The last one has the hashes of the others: `mixed` then notices a writer that was killed in between
+            for path, temporary in reversed(staged.items()):
+                os.replace(temporary, path)
+            for name in remove:
+                (folder / name).unlink(missing_ok=True)
+                _remove_empty((folder / name).parent)
     except OSError as refused:
-        return [error("emit.unwritable:folder", path=folder, value=refused.strerror or refused)]
-    return problems
+        return [error("emit.unwritable:folder", path=folder, reason=refused.strerror or refused)]
+    return []
 
 
-def _refusals(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[Diagnostic]:
+def _in_the_way(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[Diagnostic]:
+    """Report files and folders that `write_all` may not replace."""
     wrong = [d for d in _folders(folder, files) if os.path.lexists(d) and not d.is_dir()]
     if wrong:
         yield error("emit.exists:folder-in-way", wrong=wrong[0])
@@ -117,29 +140,6 @@ def _refusals(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[D
 def _folders(folder: Path, names: Iterable[str]) -> list[Path]:
     """The folder and its subfolders in the names, each once."""
     return list(dict.fromkeys([folder, *((folder / name).parent for name in names)]))
-
-
-def _replace(folder: Path, contents: Mapping[str, bytes], remove: Sequence[str]) -> None:
-    """Write every file under another name next to its place, then rename all, then remove.
-
-    If one cannot be written, nothing has changed. The last file is renamed first: it has the hashes of the others, so
-    that `mixed` notices a writer that was killed between two renames.
-    """
-    with ExitStack() as tidy:
-        for part in _folders(folder, [*contents, *remove]):
-            missing = [p for p in (part, *part.parents) if not p.exists()]
-            part.mkdir(parents=True, exist_ok=True)
-            for made in reversed(missing):
-                tidy.callback(_remove_empty, made)
-        staged = dict[Path, Path]()
-        for name, data in contents.items():
-            staged[folder / name] = temporary = write_temporary(folder / name, data)
-            tidy.callback(temporary.unlink, missing_ok=True)
-        for path, temporary in reversed(staged.items()):
-            os.replace(temporary, path)
-        for name in remove:
-            (folder / name).unlink(missing_ok=True)
-            _remove_empty((folder / name).parent)
 
 
 def write_temporary(path: Path, data: bytes, mode: int | None = None) -> Path:
@@ -219,11 +219,8 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def _unwritable_file(path: Path, refused: OSError | RuntimeError) -> Diagnostic:
-    return error(
-        "emit.unwritable:file",
-        path=path,
-        value=refused.strerror or refused if isinstance(refused, OSError) else "a link to itself",
-    )
+    reason = refused.strerror or refused if isinstance(refused, OSError) else "a link to itself"
+    return error("emit.unwritable:file", path=path, reason=reason)
 
 
 def mixed(folder: Path) -> str:
@@ -231,12 +228,9 @@ def mixed(folder: Path) -> str:
 
     A compile that was killed while it renamed leaves such a mixture.
     """
-    try:
-        files = foreign.load_json(text_of(folder / LOCK))["files"]
-        here = [name for name in files if "/" not in name and (folder / name).is_file()]
-        others = [name for name in here if written_as(folder / name) not in (None, files[name])]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # no lock, or not one of this version
-        return ""
+    lock = _lock(folder / LOCK)
+    here = {name: hash for name, hash in (lock["files"] if lock else {}).items() if "/" not in name}
+    others = [name for name, hash in here.items() if written_as(folder / name) not in (None, hash)]
     return f"{', '.join(others)} and {LOCK} are of different compiles" if others else ""
 
 
@@ -287,25 +281,17 @@ def left_over(directory: str | Path, files: Mapping[str, str]) -> LeftOver:
             path = part / name
             shown = str(path.relative_to(folder))
             if Path(name).name == name and shown not in files and path.is_file() and not path.is_symlink():
-                old[_state(path)].append(shown)
+                old[written_by_us(name, _text(path))].append(shown)
     plans = sorted(p for p in folder.glob("*/plan.json") if p.parent not in {*now, *gone} and p.is_file())
-    unsure = () if now == {folder} else (p.parent.name for p in plans if _state(p) != "foreign")
+    unsure = () if now == {folder} else (p.parent.name for p in plans if written_by_us(p.name, _text(p)) != "foreign")
     return LeftOver(folder, tuple(old["ours"]), tuple(old["edited"]), tuple(unsure))
-
-
-def _state(path: Path) -> str:
-    """Whether a file is "ours", "edited" or "foreign", which one that cannot be read is."""
-    try:
-        return written_by_us(path.name, path.read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return "foreign"
 
 
 def _lock(path: Path) -> dict[str, Any] | None:
     """The lock of a compile; None if there is none, or not one of this version."""
     try:
         lock = foreign.load_json(text_of(path))
-        known = (lock["inputs"]["source"], lock["decided"]["name"], *lock["files"])
-    except (OSError, ValueError, LookupError, TypeError):
+        known = (lock["inputs"]["source"], lock["decided"]["name"], *lock["files"], *lock["files"].values())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return lock if all(isinstance(k, str) for k in known) else None

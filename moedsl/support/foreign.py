@@ -41,10 +41,10 @@ def refused(path: str | Path, e: OSError, in_folder: str) -> Diagnostic:
     """Report a file that cannot be opened; `in_folder` is the help where it is a folder."""
     at = Label(Span(str(path), 0, 0))
     if isinstance(e, FileNotFoundError):
-        return error("read.missing", at, path=path)
+        return error("read.missing:absent", at, path=path)
     if isinstance(e, IsADirectoryError):
         return error("read.directory:directory", at, path=path, help=in_folder)
-    return error("read.denied", at, path=path, problem=e.strerror or e)
+    return error("read.denied:refused", at, path=path, reason=e.strerror or e)
 
 
 class Until(io.RawIOBase):

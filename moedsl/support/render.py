@@ -96,9 +96,12 @@ def _source_lines(label: Mapping[str, Any], severity: str, colour: bool, window:
     several = label["end_line"] > label["line"]
     end = max(len(line) if several else label["end_column"] - 1, start + 1)
     near = max(0, start - NEAR * window)
-    cells = [_cell(c) for c in line[near : start + NEAR * window]]
-    widths = [sum(map(_columns, c)) for c in cells]
-    first, last = _shown_part(widths, start - near, window)
+    cells, widths = zip(*map(_cell, line[near : start + NEAR * window]), strict=True) if line[near:] else ((), ())
+    # All of a line that fits, else some columns before the carets and what has room after them
+    first, last = 0, len(widths)
+    if sum(widths) > window:
+        first = next(i for i in range(start - near + 1) if sum(widths[i : start - near]) <= window // 3)
+        last = next((i for i in range(first, last) if sum(widths[first : i + 1]) > window), last)
     before, after = "..." * bool(near + first), "..." * (near + last < len(line))
     left = len(before) + sum(widths[first : start - near])
     beyond = max(0, end - len(line)) if start >= len(line) else 0
@@ -112,36 +115,18 @@ def _source_lines(label: Mapping[str, Any], severity: str, colour: bool, window:
     ]
 
 
-def _shown_part(widths: list[int], start: int, room: int) -> tuple[int, int]:
-    """The part of a line to show: all if it fits, else some columns before `start` and the rest."""
-    if sum(widths) <= room:
-        return 0, len(widths)
-    first = start
-    while first > 0 and sum(widths[first - 1 : start]) <= room // 3:
-        first -= 1
-    last, used = first, 0
-    while last < len(widths) and used + widths[last] <= room:
-        used += widths[last]
-        last += 1
-    return first, last
-
-
-def _cell(char: str) -> str:
-    """The terminal's form of a character of the source: a tab as spaces, a hidden character by its code."""
+def _cell(char: str) -> tuple[str, int]:
+    """The terminal's form of a character of the source, and its columns: a tab as spaces, a hidden character by its
+    code, 2 columns for wide East Asian characters and emoji, 0 for combining marks and joiners."""
+    category = unicodedata.category(char)
     if char == "\t":
-        return " " * TAB
-    if HIDDEN.match(char):
-        return visible(char)
-    if char.isprintable() or unicodedata.category(char) == "Cf":
-        return char
-    return char.encode("unicode_escape").decode()
-
-
-def _columns(char: str) -> int:
-    """The columns of a character: 2 for wide East Asian characters and emoji, 0 for combining marks and joiners."""
-    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+        return " " * TAB, TAB
+    if HIDDEN.match(char) or not (char.isprintable() or category == "Cf"):
+        text = visible(char) if HIDDEN.match(char) else char.encode("unicode_escape").decode()
+        return text, len(text)
+    if unicodedata.combining(char) or category in ("Mn", "Me", "Cf"):
+        return char, 0
+    return char, 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
 
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -179,13 +164,8 @@ def sarif_log(diagnostics: Iterable[Json], version: str) -> Json:
 
 def _location(label: Json) -> Json:
     """A place in a file; a text without one, such as that of -e, has no file name that a host could open."""
-    region = {
-        theirs: label[ours]
-        for theirs, ours in (
-            ("startLine", "line"), ("startColumn", "column"), ("endLine", "end_line"), ("endColumn", "end_column"),
-        )
-        if ours in label
-    }  # fmt: skip
+    names = {"startLine": "line", "startColumn": "column", "endLine": "end_line", "endColumn": "end_column"}
+    region = {theirs: label[ours] for theirs, ours in names.items() if ours in label}
     file = label["file"]
     uri = Path(file).as_uri() if Path(file).is_absolute() else quote(Path(file).as_posix())
     note = {"message": {"text": label["text"]}} if label["text"] else {}

@@ -36,15 +36,7 @@ def stdlib_dir() -> Path:
 
 def stdlib_files() -> list[Path]:
     """Every .moe file of the stdlib that a plan needs, sorted by path."""
-    return [Path(path) for path in stdlib_paths()]
-
-
-def stdlib_paths() -> list[str]:
-    """`stdlib_files` as texts: each compile lists them, and to make the others takes longer than to list."""
-    root = str(stdlib_dir())
-    folders = [f.name for f in os.scandir(root) if f.is_dir() and f.name != DOCUMENTS]
-    found = ((d, name) for d in folders for name in os.listdir(f"{root}/{d}") if name.endswith(".moe"))
-    return [f"{root}/{folder}/{name}" for folder, name in sorted(found)]
+    return sorted(path for path in stdlib_dir().glob("*/*.moe") if path.parent.name != DOCUMENTS)
 
 
 def document_files() -> list[Path]:

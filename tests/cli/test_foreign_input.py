@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.runs import samples
 from moedsl.runs.tune import loop
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic
@@ -139,7 +138,7 @@ def newest(alone: Path, written: Path) -> Iterator[None]:
     (alone / "piped" / "a.log").write_text(_log(1))
     shutil.copytree(written, alone, dirs_exist_ok=True)
     with (alone / "one_line.jsonl").open("wb") as file:
-        file.truncate(samples.MOST_LINE + 1)
+        file.truncate((1 << 26) + 1)
     before = signal.signal(signal.SIGALRM, _waits)
     signal.alarm(30)
     yield

@@ -95,8 +95,8 @@ def test_a_long_line_is_cut_around_the_carets() -> None:
 
 
 def test_only_what_is_near_the_carets_of_a_long_line_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(module, "_cell", lambda c: seen.append(c) or c)
+    seen, cell = list[str](), module._cell
+    monkeypatch.setattr(module, "_cell", lambda c: seen.append(c) or cell(c))
     line = "\u0301" * 100_000 + "x" * 1000 + "HERE" + "y" * 100_000
     _, _, source, marks = at(line, "HERE").split("\n")
     assert source[marks.index("^") :].startswith("HEREyyy")

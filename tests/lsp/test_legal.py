@@ -86,9 +86,9 @@ def document(tmp_path: Path) -> Document:
     return document
 
 
-def solved(job: checking.Job, document: Document, meanwhile: Callable[[], None] = lambda: None) -> Solved | None:
+def solved(stop: threading.Event, document: Document, meanwhile: Callable[[], None] = lambda: None) -> Solved | None:
     found: list[Solved | None] = []
-    thread = threading.Thread(target=lambda: found.append(checking.solved(job, document)))
+    thread = threading.Thread(target=lambda: found.append(checking.solved(stop, document)))
     thread.start()
     meanwhile()
     thread.join()
@@ -97,7 +97,7 @@ def solved(job: checking.Job, document: Document, meanwhile: Callable[[], None] 
 
 def test_what_takes_too_long_is_a_warning(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "SECONDS", 0.1)
-    found = solved(checking.Job(), document)
+    found = solved(threading.Event(), document)
     assert found is not None and not found.plans
     (d,) = found.diagnostics
     assert (d.id, d.severity) == ("solve.stopped", "warning") and "`moedsl plan FILE --run NAME`" in d.help[0]
@@ -105,11 +105,11 @@ def test_what_takes_too_long_is_a_warning(document: Document, monkeypatch: pytes
 
 
 def test_a_new_text_ends_the_search_at_once(document: Document) -> None:
-    job, start = checking.Job(), time.process_time()
+    stop, start = threading.Event(), time.process_time()
 
     def typed() -> None:
         time.sleep(0.1)
-        job.end(void=True)
+        stop.set()
 
-    solved(job, document, typed)
+    solved(stop, document, typed)
     assert time.process_time() - start < 1.5

@@ -13,8 +13,8 @@ from moedsl.lang.formatter import layout
 from moedsl.lang.keywords import keywords
 from moedsl.lang.parser import parse
 from moedsl.lsp import actions, navigation, plans, structure
-from moedsl.lsp.document import MODIFIERS, TYPES, Client, Lines
-from moedsl.lsp.workspace import Workspace, unified
+from moedsl.lsp.document import MODIFIERS, TYPES, Client, Lines, unified
+from moedsl.lsp.workspace import Workspace
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES

@@ -84,11 +84,11 @@ def test_the_adapter_comes_back(row: dict[str, Any], server: Server, tmp_path: P
     laws = {d.id for d in draft.result.diagnostics if d.is_error}
     assert laws == ({REFUSED[row["name"]]} if row["name"] in REFUSED else set())
     if laws:
-        text = recipe_import.finished(draft, None).text or ""
+        text = recipe_import.refused(draft).text or ""
         assert f"#   the layout, which {REFUSED[row['name']]} refuses: " in text
         return
     (answer,) = server.resolve([recipe_import.written(draft, tmp_path / "words")])
-    text = recipe_import.finished(draft, recipe_import.answered(answer)).text or ""
+    text = recipe_import.finished(draft, answer).text or ""
     result = compile_source(Source("recipe.moe", text + '\nset checkpoint.pretrained_checkpoint = "/weights"\n'))
     assert not result.failed, [d.message for d in result.diagnostics if d.is_error]
     assert not write_all(tmp_path / "program", files_of(result.plans[0], result.source, result.library))

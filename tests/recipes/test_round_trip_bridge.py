@@ -167,14 +167,11 @@ def test_recipes_come_back(model: str, server: Server, tmp_path: Path) -> None:
     refused = {name for name, (_, _, d) in drafts.items() if d.result.failed}
     assert {names[name] for name in refused} == {*names.values()} & {*BROKEN}
     for name in refused:
-        text = recipe_import.finished(drafts[name][2], None).text or ""
+        text = recipe_import.refused(drafts[name][2]).text or ""
         assert all(said(law) in text for law in BROKEN[names[name]]), text
     legal = {name: d for name, (_, _, d) in drafts.items() if name not in refused}
     answers = server.resolve([recipe_import.written(d, tmp_path / f"words{i}") for i, d in enumerate(legal.values())])
-    programs = {
-        name: recipe_import.finished(d, recipe_import.answered(r)).text
-        for (name, d), r in zip(legal.items(), answers, strict=True)
-    }
+    programs = {name: recipe_import.finished(d, r).text for (name, d), r in zip(legal.items(), answers, strict=True)}
     results = {name: compile_source(Source("recipe.moe", text or "")) for name, text in programs.items()}
     assert {name: r.diagnostics for name, r in results.items() if r.failed} == {}
     folders = {name: tmp_path / f"program{i}" for i, name in enumerate(results)}

@@ -3,7 +3,8 @@
 from typing import Any
 
 from moedsl.bridge.lint.facts import Recipe
-from moedsl.bridge.recipe_import import Answer, differing
+from moedsl.bridge.recipe_import import differing
+from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
 
 
@@ -15,7 +16,7 @@ def needed(theirs: dict[str, Any], ours: dict[str, Any], built: dict[str, Any] |
         target="recipe.py", function="recipe", file="recipe.py", line=1, fields=built or theirs, hardware=hardware,
         world=16, settled=theirs,
     )  # fmt: skip
-    return dict(differing(r, Answer(ours, ours, {}), {}))
+    return dict(differing(r, Resolved("recipe.py", built=ours, resolved=ours), {}))
 
 
 def test_a_section_that_the_program_does_not_have_comes_with_its_defaults() -> None:

@@ -16,7 +16,7 @@ import pytest
 from moedsl.bridge.verify import cases, client, environments, stand_ins
 from moedsl.bridge.verify.cases import Change, Mismatch, Refusal, Report, render
 from moedsl.bridge.verify.client import Server, verify
-from moedsl.bridge.verify.configs import STAND_IN, Writers, defaults_of, watching
+from moedsl.bridge.verify.configs import STAND_IN, Trace, defaults_of, watching, writer
 from moedsl.bridge.verify.host import Host, HostEndedError
 from moedsl.rehearse import launch
 from moedsl.rehearse.launch import Failure, Ranks
@@ -238,26 +238,26 @@ def test_the_json_keeps_who_it_was() -> None:
 
 
 def test_the_last_line_that_assigns_is_kept() -> None:
-    whole, writers = Whole(), Writers()
-    with watching(writers, whole):
+    whole, trace = Whole(), Trace()
+    with watching(trace, whole):
         whole.part.size = 2
         whole.part.size = 3
         whole.other = Part(5)  # a section made anew stands for its fields
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
 
     def line(field: str) -> str:
-        return lines[int(writers.of(whole, field).rpartition(":")[2]) - 1].strip()
+        return lines[int(writer(trace.places(whole), field).rpartition(":")[2]) - 1].strip()
 
     assert line("part.size") == "whole.part.size = 3"
     assert line("other.size").startswith("whole.other = Part(5)")
-    assert writers.of(whole, "part.kind") == writers.of(whole, "name") == ""
+    assert writer(trace.places(whole), "part.kind") == writer(trace.places(whole), "name") == ""
 
 
 def test_what_stands_in_for_a_package_is_named_as_such() -> None:
-    whole, writers = Whole(), Writers()
-    with watching(writers, whole):
+    whole, trace = Whole(), Trace()
+    with watching(trace, whole):
         exec(compile("whole.part.size = 2", str(Path(defaults_of.__code__.co_filename).with_name("te.py")), "exec"))
-    assert writers.of(whole, "part.size") == STAND_IN
+    assert writer(trace.places(whole), "part.size") == STAND_IN
 
 
 def test_defaults_are_those_of_the_classes() -> None:

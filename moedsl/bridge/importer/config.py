@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
-from attrs import evolve
+from attrs import evolve, frozen
 
 from moedsl.bridge.importer.families import FAMILIES, FLAT, PLUMBING
 from moedsl.bridge.importer.known import HARMLESS, NAMES, REVISIONS, SIGNS, UNSUPPORTED
-from moedsl.bridge.importer.layers import Fields, Pattern, show
-from moedsl.bridge.importer.rules import Check, Const, Family, Int, OfMtp, OfText, Repeated, Rule, Times
+from moedsl.bridge.importer.layers import Fields, Pattern, Rule, Value, show
+from moedsl.bridge.importer.rules import Check, Const, Family, Int, OfMtp, OfText, Repeated, Times
 from moedsl.facts.facts import Model, Vision
 from moedsl.support.diagnostics import Diagnostic, Label, error, warning
 from moedsl.support.foreign import refuse_special
@@ -60,7 +60,7 @@ def add(
     if hf is None:
         return None, (error("import.no_id", path=path),)
     declared, found = declaration(whole, name, hf, commit if hf == cached else None, ignored, known)
-    return declared, tuple(_located(d, source) for d in found)
+    return declared, tuple(evolve(d, labels=_labels(d, source)) for d in found)
 
 
 def declaration(
@@ -77,22 +77,22 @@ def declaration(
     the one that Bridge's recipes take. A text can have a warning.
     """
     if not isinstance(config, Mapping):
-        return None, (error("import.not_object", show=show(config)),)
+        return None, (error("import.not_object", value=show(config)),)
     wrapped = config.get("config")
     inner = wrapped if isinstance(wrapped, Mapping) and "model_type" not in config else config
     name = name or NAMES.get(hf) or derived_name(hf)
     found: list[Diagnostic] = []
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        found.append(error("import.bad_name", show=show(name), derived_name=derived_name(name)))
+        found.append(error("import.bad_name", name=show(name), possible=derived_name(name)))
     if not hf or re.search(r'["\\\x00-\x1f#]', hf):
-        found.append(error("import.bad_id", show=show(hf)))
+        found.append(error("import.bad_id", hf=show(hf)))
     family = inner.get("model_type")
-    table = FAMILIES.get(family) if isinstance(family, str) else None
-    if isinstance(family, str) and family in FLAT:
-        family, table = FLAT[family], evolve(FAMILIES[FLAT[family]], language=())
-    if table is None or not isinstance(family, str):
+    named = FLAT.get(family, family) if isinstance(family, str) else ""
+    table = FAMILIES.get(named)
+    if table is None:
         return None, (*found, *_unknown_family(inner))
-    table = table.settled(inner)
+    if named != family:
+        table = evolve(table, language=())
     facts, vision, problems = _read_facts(inner, table, ignored)
     for key in ignored:
         if not _holds(inner, key):
@@ -103,8 +103,8 @@ def declaration(
     revision = (commit, 'config "the commit of its folder in the hub\'s cache"') if commit else REVISIONS.get(hf)
     warned = [warning("import.built_in", name=name)] if name in known else []
     if not table.bridge:
-        warned.append(warning("import.no_bridge", family=family, values={"field": "model_type", "value": family}))
-    return write(name, hf, revision, family, table, facts, vision), tuple(warned)
+        warned.append(warning("import.no_bridge", family=named, values={"field": "model_type", "value": named}))
+    return write(name, hf, revision, named, table.notes, facts, vision), tuple(warned)
 
 
 def derived_name(hf: str) -> str:
@@ -113,47 +113,66 @@ def derived_name(hf: str) -> str:
     return word if word[:1].isalpha() else f"model_{word}"
 
 
-Value = int | bool | str | tuple[int, ...]
-Facts = dict[str, Value]
+@frozen
+class Fact:
+    """One fact of a model, with the rule that read it and the keys that it was read from."""
+
+    value: Value
+    rule: Rule
+    keys: tuple[str, ...]
+    path: str
+    """The dotted prefix of the keys."""
+
+    @property
+    def literal(self) -> str:
+        """The value as the language writes it; of words only a pattern has quotes."""
+        text = json.dumps(self.value)
+        return text if isinstance(self.rule, Pattern) else text.strip('"')
+
+
+Facts = dict[str, Fact]
 
 
 def _read_facts(
     config: Mapping[str, Any], table: Family, ignored: Collection[str]
 ) -> tuple[Facts, Facts, list[Diagnostic]]:
-    """Read the facts of the language model and of the vision tower, and the refusals."""
-    top = Fields(config)
-    if not table.vision:
-        # Read the facts of a language model, at the top level or in `text_config`
-        fields = top
-        if table.language:
-            fields = _nested(top, "text_config")
-            _object(top, {}, table.language, ignored)
-        if table.language and top.problems:
+    """Read the facts of the language model and of the vision tower, and the refusals.
+
+    The language model is at the top level, or in `text_config` below facts and checks of the top level.
+    """
+    top, text, tower = Fields({}), Fields(config), Fields({})
+    if table.vision or table.language:
+        top = Fields(config)
+        text = _nested(top, "text_config")
+    if table.vision:
+        tower = _nested(top, "vision_config")
+        tower.text = text
+        if top.problems:
             return {}, {}, top.problems
-        facts = _object(fields, table.facts, table.only, ignored)
-        return facts, {}, [*fields.problems, *([] if fields.problems else _sane(facts, fields, table.facts))]
-    text, tower = _nested(top, "text_config"), _nested(top, "vision_config")
-    tower.text = text
-    if top.problems:
+    outer = _object(top, table.outer, table.language, ignored)
+    if table.language and top.problems:
         return {}, {}, top.problems
-    outer = _object(top, table.outer, (), ignored)
     facts = _object(text, table.facts, table.only, ignored)
     vision = _object(tower, table.vision, table.vision_only, ignored)
     problems = [*top.problems, *text.problems, *tower.problems]
     if not problems:
-        if vision["out_hidden"] != facts["hidden"]:
-            tower.refuse("import.unsupported_value", "out_hidden_size", f"the language model is {facts['hidden']} wide")
-        mergers: Any = vision.get("deepstack", ())
-        if any(i >= vision["layers"] for i in mergers):
-            tower.refuse("import.unsupported_value", "deepstack_visual_indexes", f"there are {vision['layers']} layers")
-        problems = [*_sane(facts, text, table.facts), *tower.problems]
-    return {**facts, **outer}, vision, problems
+        if vision:
+            hidden, layers = facts["hidden"].value, vision["layers"].value
+            mergers: Any = vision["deepstack"].value if "deepstack" in vision else ()
+            if vision["out_hidden"].value != hidden:
+                tower.unsupported("out_hidden_size", f"the language model is {hidden} wide")
+            if any(i >= layers for i in mergers):
+                tower.unsupported("deepstack_visual_indexes", f"there are {layers} layers")
+        problems = [*_sane(facts, text), *tower.problems]
+    return facts | outer, vision, problems
 
 
 def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Check, ...], ignored: Collection[str]) -> Facts:
     for check in (*PLUMBING, *only):
         check.check(fields)
-    facts = {fact: rule.read(fields) for fact, rule in rules.items()}
+    settled = {fact: rule.settled(fields) for fact, rule in rules.items()}
+    of = {fact: fields.text if isinstance(rule, OfText) and fields.text else fields for fact, rule in settled.items()}
+    facts = {n: Fact(rule.read(fields), rule, rule.keys(fields), of[n].path) for n, rule in settled.items()}
     fields.problems[:] = list({(d.id, d.message): d for d in fields.problems}.values())
     fields.known.update(HARMLESS)
     for key in fields.unknown():
@@ -175,23 +194,30 @@ def _nested(top: Fields, key: str) -> Fields:
     return Fields(value, f"{key}.")
 
 
-def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -> list[Diagnostic]:
+_WITHOUT = {
+    "mamba_heads": 0, "mamba_groups": 1, "linear_key_heads": 1, "linear_value_heads": 0, "linear_every": 1,
+    "mtp_layers": 0, "attention": "", "dense_layers": 0, "layer_pattern": "E",
+}  # fmt: skip
+"""Facts with which a model that does not have them contradicts nothing."""
+
+
+def _sane(facts: Facts, fields: Fields) -> list[Diagnostic]:
     """Refuse numbers that contradict each other."""
     before = len(fields.problems)
-    experts, groups, heads, kv = (facts[n] for n in ("experts", "routing_groups", "heads", "query_groups"))
-    topk, some, layers = (facts[n] for n in ("topk", "topk_groups", "layers"))
-    mamba, shared = facts.get("mamba_heads", 0), facts.get("mamba_groups", 1)
-    keys, values = facts.get("linear_key_heads", 1), facts.get("linear_value_heads", 0)
-    every, ahead = facts.get("linear_every", 1), facts.get("mtp_layers", 0)
-    latent = facts.get("attention") == "mla"
+    f: dict[str, Any] = {**_WITHOUT, **{name: fact.value for name, fact in facts.items()}}
+    experts, groups, heads, kv, layers, every = (
+        f[n] for n in ("experts", "routing_groups", "heads", "query_groups", "layers", "linear_every")
+    )
+    topk, mamba, shared, keys = (f[n] for n in ("topk", "mamba_heads", "mamba_groups", "linear_key_heads"))
+    some, values, ahead, latent = f["topk_groups"], f["linear_value_heads"], f["mtp_layers"], f["attention"] == "mla"
     asked = (
         ("topk", topk <= experts, f"{topk} experts for a token, but there are {experts}"),
         ("routing_groups", experts % groups == 0, f"{groups} groups do not divide {experts} experts"),
         ("topk_groups", some <= groups, f"{some} groups for a token, but there are {groups}"),
         ("query_groups", heads % kv == 0, f"{kv} does not divide {heads} attention heads"),
         ("query_groups", not latent or kv == heads, "latent attention has as many key-value heads as heads"),
-        ("dense_layers", facts.get("dense_layers", 0) < layers, f"all {layers} layers are dense: {_NO_EXPERTS}"),
-        ("layer_pattern", "E" in facts.get("layer_pattern", "E"), f"no block has experts: {_NO_EXPERTS}"),
+        ("dense_layers", f["dense_layers"] < layers, f"all {layers} layers are dense: {_NO_EXPERTS}"),
+        ("layer_pattern", "E" in f["layer_pattern"], f"no block has experts: {_NO_EXPERTS}"),
         ("mamba_groups", mamba % shared == 0, f"{shared} groups do not divide {mamba} Mamba heads"),
         ("linear_every", every <= layers, f"none of {layers} layers has full attention"),
         ("linear_every", not ahead or layers % every == 0, "MTP repeats the last layer, which has no full attention"),
@@ -199,16 +225,15 @@ def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -
     )
     for fact, fine, message in asked:
         if not fine:
-            fields.refuse("import.unsupported_value", rules[fact].keys[0], message)
+            fields.unsupported(facts[fact].keys[0], message)
     other = fields.config.get("experts_per_token", topk)
     if other != topk:
-        fields.refuse("import.unsupported_value", "experts_per_token", f"{show(other)} contradicts {topk}")
+        fields.unsupported("experts_per_token", f"{show(other)} contradicts {topk}")
     return fields.problems[before:]
 
 
 def _unknown_family(config: Mapping[str, Any]) -> list[Diagnostic]:
-    family = config.get("model_type")
-    fields = Fields(config)
+    family, fields = config.get("model_type"), Fields(config)
     known = f"supported: {', '.join(FAMILIES)}"
     if "model_type" not in config:
         fields.refuse("import.missing_field", "model_type", "missing: it names the architecture", help=known)
@@ -246,10 +271,10 @@ def _load(path: Path, known: Collection[str]) -> tuple[Source, Any] | Diagnostic
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            return error("import.unreadable:over", path=path, largest=LARGEST >> 20)
+            return error("import.unreadable:too-large", path=path, largest=LARGEST >> 20)
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        return error("import.unreadable:utf", path=path, start=e.start)
+        return error("import.unreadable:not-utf8", path=path, start=e.start)
     except OSError as e:
         given = str(path)
         name = NAMES.get(given, given)
@@ -261,12 +286,12 @@ def _load(path: Path, known: Collection[str]) -> tuple[Source, Any] | Diagnostic
             help = "name a model's config.json, as Hugging Face has it"
         elif name in known:
             help = f"the model is built in: a run names it, `{name}`, without a declaration"
-        return error("import.unreadable:other", path=path, value=e.strerror or e, help=help)
+        return error("import.unreadable:unopened", path=path, reason=e.strerror or e, help=help)
     try:
         return Source(str(path), text), json.loads(text)
     except ValueError as e:
         at = getattr(e, "pos", 0)
-        return error("import.not_json:json", Span(str(path), at, min(at + 1, len(text))), path=path, e=e)
+        return error("import.not_json:json", Span(str(path), at, min(at + 1, len(text))), path=path, reason=e)
     except RecursionError:
         return error("import.not_json:nested", path=path)
 
@@ -285,134 +310,74 @@ def _id_of(whole: Any, path: Path) -> str | None:
     return str(path.resolve().parent) if path.name == "config.json" else None
 
 
-def _located(d: Diagnostic, source: Source) -> Diagnostic:
-    """Add to a diagnostic the span of its field's key in the file, if the key is there."""
+def _labels(d: Diagnostic, source: Source) -> tuple[Label, ...]:
+    """Label the key of a diagnostic's field in the file, if the key is there."""
     field, at, span = d.values.get("field"), 0, None
-    if not isinstance(field, str):
-        return d
-    for word in field.split("."):
+    for word in field.split(".") if isinstance(field, str) else ():
         found = re.compile(re.escape(json.dumps(word)) + r"\s*:").search(source.text, at)
         if found is None:
             break
         at, span = found.end(), Span(source.name, found.start(), found.start() + len(word) + 2)
-    return evolve(d, labels=(Label(span),)) if span else d
+    return (Label(span),) if span else d.labels
 
 
 WIDTH = 100
 """The longest line of facts with its sources, in columns."""
 
 
-_LINES = (
-    ("layers", "hidden", "vocab"),
-    ("layer_pattern",),
-    ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups"),
-    ("max_seq",),
-    ("position_embedding_type",),
-    ("tied_embeddings",),
-    ("softcap",),
-    ("attention",),
-    ("heads", "query_groups", "head_dim"),
-    ("q_lora_rank", "kv_lora_rank"),
-    ("qk_nope_dim", "qk_rope_dim", "v_head_dim"),
-    ("indexer_heads", "indexer_dim", "indexer_topk"),
-    ("indexer_every", "indexer_leading"),
-    ("qk_norm", "qk_norm_over"),
-    ("attention_gate",),
-    ("qkv_bias",),
-    ("attention_bias", "mlp_bias", "router_bias"),
-    ("router_balanced",),
-    ("attention_sinks",),
-    ("linear_every",),
-    ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim"),
-    ("window", "window_every", "window_leading", "window_first"),
-    ("window_heads", "window_query_groups"),
-    ("window_sinks",),
-    ("full_query_groups", "full_head_dim"),
-    ("sandwich_norms",),
-    ("ffn_hidden", "dense_layers"),
-    ("gated",),
-    ("experts", "topk", "expert_hidden"),
-    ("moe_latent",),
-    ("routing_groups", "topk_groups"),
-    ("shared_expert_hidden",),
-    ("shared_expert_gate",),
-    ("mtp_layers", "mtp_pattern"),
-    ("mtp_repeated", "mtp_dense"),
-)
-_VISION_LINES = (
-    ("layers", "hidden", "ffn_hidden", "heads"),
-    ("patch", "temporal_patch", "merge", "in_channels"),
-    ("positions",),
-    ("out_hidden",),
-    ("final_norm", "replicated", "pooled"),
-    ("deepstack",),
-    ("image_tokens",),
-)
+_LINES = """
+    layers hidden vocab | layer_pattern | mamba_heads mamba_head_dim mamba_state mamba_groups | max_seq |
+    position_embedding_type | tied_embeddings | softcap | attention | heads query_groups head_dim |
+    q_lora_rank kv_lora_rank | qk_nope_dim qk_rope_dim v_head_dim | indexer_heads indexer_dim indexer_topk |
+    indexer_every indexer_leading | qk_norm qk_norm_over | attention_gate | qkv_bias |
+    attention_bias mlp_bias router_bias | router_balanced | attention_sinks | linear_every |
+    linear_key_heads linear_value_heads linear_key_dim linear_value_dim |
+    window window_every window_leading window_first | window_heads window_query_groups | window_sinks |
+    full_query_groups full_head_dim | sandwich_norms | ffn_hidden dense_layers | gated |
+    experts topk expert_hidden | moe_latent | routing_groups topk_groups | shared_expert_hidden |
+    shared_expert_gate | mtp_layers mtp_pattern | mtp_repeated mtp_dense
+"""
+"""The facts of each line of a declaration, in order."""
+_VISION_LINES = """
+    layers hidden ffn_hidden heads | patch temporal_patch merge in_channels | positions | out_hidden |
+    final_norm replicated pooled | deepstack | image_tokens
+"""
 
 
 def write(
-    name: str,
-    hf: str,
-    revision: tuple[str, str] | None,
-    family: str,
-    table: Family,
-    facts: Mapping[str, Value],
-    vision: Mapping[str, Value],
+    name: str, hf: str, revision: tuple[str, str] | None, family: str, notes: Iterable[str], facts: Facts, vision: Facts
 ) -> str:
     """Write the declaration as canonical .moe text, ending with a newline; the same facts give the same bytes.
 
     `revision` is a commit of the model with its source.
     """
-    out = [f"# Written by `moedsl models add` from the config.json of {hf}."]
-    out += [f"# {note}" for note in table.notes]
+    out = [f"# Written by `moedsl models add` from the config.json of {hf}.", *(f"# {note}" for note in notes)]
     out += [f"model {name} {{", f'  hf "{hf}"']
     out += [f'  revision "{revision[0]}"', f"    cite {revision[1]}"] if revision else []
-    out += [f'  family {family} cite config "model_type"']
-    text = "text_config." if table.nested else ""
-    rules = {**table.facts, **table.outer}
-    out += _block(_LINES, facts, rules, Model, "  ", lambda fact: "" if fact in table.outer else text)
-    if table.vision:
-
-        def prefix(fact: str) -> str:
-            return text if isinstance(table.vision[fact], OfText) else "vision_config."
-
-        out += ["  vision {", *_block(_VISION_LINES, vision, table.vision, Vision, "    ", prefix), "  }"]
+    out += [f'  family {family} cite config "model_type"', *_block(_LINES, facts, Model, "  ")]
+    out += ["  vision {", *_block(_VISION_LINES, vision, Vision, "    "), "  }"] if vision else []
     return "\n".join([*out, "}", ""])
 
 
-def _block(
-    lines: tuple[tuple[str, ...], ...],
-    facts: Mapping[str, Value],
-    rules: Mapping[str, Rule],
-    cls: type[Any],
-    indent: str,
-    prefix: Callable[[str], str],
-) -> Iterator[str]:
+def _block(lines: str, facts: Facts, cls: type[Any], indent: str) -> Iterator[str]:
     """Write the facts that are not their defaults; the sources of a line go below it if it would be long."""
     defaults = {a.name: a.default for a in attrs.fields(cls)}
-    for line in lines:
-        named = [f for f in line if f in rules]
-        for f in named:
-            rule = rules[f]
-            if isinstance(rule, Int) and rule.note and facts[f] == 0:
-                yield f"{indent}# {rule.note}"
-        written = [f for f in named if facts[f] != defaults[f]]
+    for line in lines.split("|"):
+        named = {name: facts[name] for name in line.split() if name in facts}
+        yield from (
+            f"{indent}# {f.rule.note}"
+            for f in named.values()
+            if isinstance(f.rule, Int) and f.rule.note and f.value == 0
+        )
+        written = {name: f for name, f in named.items() if f.value != defaults[name]}
         if not written:
             continue
-        body = indent + " ".join(f"{f} {_literal(facts[f], rules[f])}" for f in written)
-        own = [rules[f] for f in written]
-        config = dict.fromkeys(prefix(f) + key for f in written for key in rules[f].keys)
+        body = indent + " ".join(f"{name} {f.literal}" for name, f in written.items())
+        config = dict.fromkeys(f.path + key for f in written.values() for key in f.keys)
         cites = [f'config "{", ".join(config)}"'] if config else []
-        decided = (r for r in own if isinstance(r, Const | Repeated | OfMtp) and not r.keys)
-        cites += [f'bridge "{b}"' for b in dict.fromkeys(r.bridge for r in decided)]
-        cites += [f'core "{r.core}"' for r in own if isinstance(r, Times)]
+        own = [f.rule for f in written.values() if not f.keys]
+        decided = dict.fromkeys(rule.bridge for rule in own if isinstance(rule, Const | Repeated | OfMtp))
+        cites += [f'bridge "{line}"' for line in decided]
+        cites += [f'core "{f.rule.core}"' for f in written.values() if isinstance(f.rule, Times)]
         cite = f"cite {' '.join(cites)}"
         yield from (f"{body} {cite}",) if len(body) + len(cite) < WIDTH else (body, f"{indent}  {cite}")
-
-
-def _literal(value: Value, rule: Rule) -> str:
-    if isinstance(rule, Pattern):
-        return f'"{value}"'
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(str, value)) + "]"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -42,16 +42,17 @@ from moedsl.bridge.importer.rules import (
     Unbuilt,
 )  # fmt: skip
 
+
+def _ints(**keys: str) -> dict[str, Rule]:
+    """The facts that are whole numbers, each with its key."""
+    return {fact: Int(key) for fact, key in keys.items()}
+
+
 _CORE: Mapping[str, Rule] = {
-    "layers": Int("num_hidden_layers"),
-    "hidden": Int("hidden_size"),
-    "vocab": Int("vocab_size"),
-    "max_seq": Int("max_position_embeddings"),
-    "heads": Int("num_attention_heads"),
-    "query_groups": Int("num_key_value_heads"),
+    **_ints(layers="num_hidden_layers", hidden="hidden_size", vocab="vocab_size", max_seq="max_position_embeddings"),
+    **_ints(heads="num_attention_heads", query_groups="num_key_value_heads"),
     "head_dim": HeadDim(),
-    "ffn_hidden": Int("intermediate_size"),
-    "topk": Int("num_experts_per_tok"),
+    **_ints(ffn_hidden="intermediate_size", topk="num_experts_per_tok"),
     "routing_groups": Int("n_group", absent=1, null=1),
     "topk_groups": Int("topk_group", absent=1, null=1),
     "position_embedding_type": Positions(),
@@ -59,8 +60,10 @@ _CORE: Mapping[str, Rule] = {
 _TIED: Mapping[str, Rule] = {"tied_embeddings": Flag("tie_word_embeddings", absent=False)}
 _MTP = Int("num_nextn_predict_layers", least=0, absent=0, null=0, note="num_nextn_predict_layers 0: no MTP layer")
 
+_EXPERT_BIAS = "The router's expert bias is a buffer, not a parameter."
 _SILU = Only("hidden_act", ("silu",), "the expert and dense MLPs are SwiGLU")
 _UNTIED = Only("tie_word_embeddings", (False,), "Megatron Bridge always unties the embeddings of this family")
+_SIGMOID = Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score")
 _NO_BIAS = Only("attention_bias", (False,), "Megatron Bridge builds this family without attention biases")
 _EVERY = (
     Only("decoder_sparse_step", (1,), "Megatron Bridge builds experts in every layer of this family"),
@@ -84,12 +87,8 @@ def _mla(bridge: str, qk_norm: int, mla: int) -> dict[str, Rule]:
         "position_embedding_type": Const("rope", "models/conversion/model_bridge.py:685"),
         "qk_norm": Const(True, f"{bridge}:{qk_norm}"),
         "q_lora_rank": Int("q_lora_rank", null=0, note=_NO_Q_LORA),
-        "kv_lora_rank": Int("kv_lora_rank"),
-        "qk_nope_dim": Int("qk_nope_head_dim"),
-        "qk_rope_dim": Int("qk_rope_head_dim"),
-        "v_head_dim": Int("v_head_dim"),
-        "experts": Int("n_routed_experts"),
-        "expert_hidden": Int("moe_intermediate_size"),
+        **_ints(kv_lora_rank="kv_lora_rank", qk_nope_dim="qk_nope_head_dim", qk_rope_dim="qk_rope_head_dim"),
+        **_ints(v_head_dim="v_head_dim", experts="n_routed_experts", expert_hidden="moe_intermediate_size"),
         "shared_expert_hidden": Product("n_shared_experts", "moe_intermediate_size"),
         "dense_layers": Int("first_k_dense_replace", least=0),
         "mtp_layers": _MTP,
@@ -98,7 +97,7 @@ def _mla(bridge: str, qk_norm: int, mla: int) -> dict[str, Rule]:
 
 _MLA_NOTES = (
     "head_dim is Megatron's kv_channels, which Bridge takes from qk_rope_head_dim; latent attention does not use it.",
-    "The router's expert bias is a buffer, not a parameter.",
+    _EXPERT_BIAS,
 )
 
 
@@ -114,20 +113,12 @@ def _mla_only(score: str) -> tuple[Only, ...]:
 
 _QWEN3_MOE: Mapping[str, Rule] = _CORE | {
     "qk_norm": Const(True, "models/qwen/qwen3_moe_bridge.py:60"),
-    "experts": Int("num_experts"),
-    "expert_hidden": Int("moe_intermediate_size"),
+    **_ints(experts="num_experts", expert_hidden="moe_intermediate_size"),
 }
 _VISION: Mapping[str, Rule] = {
-    "layers": Int("depth"),
-    "hidden": Int("hidden_size"),
-    "ffn_hidden": Int("intermediate_size"),
-    "heads": Int("num_heads"),
-    "patch": Int("patch_size"),
-    "temporal_patch": Int("temporal_patch_size"),
-    "merge": Int("spatial_merge_size"),
-    "in_channels": Int("in_channels"),
-    "positions": Int("num_position_embeddings"),
-    "out_hidden": Int("out_hidden_size"),
+    **_ints(layers="depth", hidden="hidden_size", ffn_hidden="intermediate_size", heads="num_heads"),
+    **_ints(patch="patch_size", temporal_patch="temporal_patch_size", merge="spatial_merge_size"),
+    **_ints(in_channels="in_channels", positions="num_position_embeddings", out_hidden="out_hidden_size"),
     "deepstack": Indexes("deepstack_visual_indexes"),
 }
 _TEXT_TYPE = Only("model_type", ("qwen3_vl_moe_text", "qwen3_vl_moe"), "another language model")
@@ -143,12 +134,9 @@ def _gated_delta(bridge: str, qk_norm: int, gate: int, shared: int) -> Mapping[s
         "qk_norm": Const(True, f"{bridge}:{qk_norm}"),
         "attention_gate": Const(True, f"{bridge}:{gate}"),
         "linear_every": Every(),
-        "linear_key_heads": Int("linear_num_key_heads"),
-        "linear_value_heads": Int("linear_num_value_heads"),
-        "linear_key_dim": Int("linear_key_head_dim"),
-        "linear_value_dim": Int("linear_value_head_dim"),
-        "experts": Int("num_experts"),
-        "expert_hidden": Int("moe_intermediate_size"),
+        **_ints(linear_key_heads="linear_num_key_heads", linear_value_heads="linear_num_value_heads"),
+        **_ints(linear_key_dim="linear_key_head_dim", linear_value_dim="linear_value_head_dim"),
+        **_ints(experts="num_experts", expert_hidden="moe_intermediate_size"),
         "shared_expert_hidden": Int("shared_expert_intermediate_size"),
         "shared_expert_gate": Const(True, f"{bridge}:{shared}"),
     }
@@ -191,12 +179,8 @@ _NEMOTRON_H: Mapping[str, Rule] = {
     "head_dim": Int("head_dim"),
     "position_embedding_type": Const("none", f"{_NEMOTRON}:272"),
     "gated": Const(False, f"{_NEMOTRON}:275"),
-    "mamba_heads": Int("mamba_num_heads"),
-    "mamba_head_dim": Int("mamba_head_dim"),
-    "mamba_state": Int("ssm_state_size"),
-    "mamba_groups": Int("n_groups"),
-    "experts": Int("n_routed_experts"),
-    "expert_hidden": Int("moe_intermediate_size"),
+    **_ints(mamba_heads="mamba_num_heads", mamba_head_dim="mamba_head_dim", mamba_state="ssm_state_size"),
+    **_ints(mamba_groups="n_groups", experts="n_routed_experts", expert_hidden="moe_intermediate_size"),
     "moe_latent": Int("moe_latent_size", absent=0, null=0),
     "shared_expert_hidden": Int("moe_shared_expert_intermediate_size"),
     "mtp_layers": Int(_DEPTHS, least=0, absent=0, null=0),
@@ -236,12 +220,8 @@ _GEMMA4_TEXT: Mapping[str, Rule] = _CORE | {
     "softcap": Given("final_logit_softcapping"),
     "window": Int("sliding_window"),
     "window_every": Windows(),
-    "full_query_groups": Int("num_global_key_value_heads"),
-    "full_head_dim": Int("global_head_dim"),
-    "experts": Int("num_experts"),
-    "topk": Int("top_k_experts"),
-    "expert_hidden": Int("moe_intermediate_size"),
-    "shared_expert_hidden": Int("intermediate_size"),
+    **_ints(full_query_groups="num_global_key_value_heads", full_head_dim="global_head_dim", experts="num_experts"),
+    **_ints(topk="top_k_experts", expert_hidden="moe_intermediate_size", shared_expert_hidden="intermediate_size"),
 }
 _GEMMA4_ONLY = (
     Only("enable_moe_block", (True,), "a dense Gemma 4 has no experts"),
@@ -301,8 +281,7 @@ FAMILIES: Mapping[str, Family] = {
         | _TIED
         | {
             "qkv_bias": Flag("qkv_bias", absent=True),
-            "experts": Int("num_experts"),
-            "expert_hidden": Int("moe_intermediate_size"),
+            **_ints(experts="num_experts", expert_hidden="moe_intermediate_size"),
             "shared_expert_hidden": Int("shared_expert_intermediate_size"),
             "shared_expert_gate": Const(True, "no bridge in 0.6.2; Hugging Face's Qwen2MoeSparseMoeBlock"),
         },
@@ -319,9 +298,7 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": Family(
         _mla("models/glm_moe_dsa/glm5_bridge.py", 87, 88)
         | {
-            "indexer_heads": Int("index_n_heads"),
-            "indexer_dim": Int("index_head_dim"),
-            "indexer_topk": Int("index_topk"),
+            **_ints(indexer_heads="index_n_heads", indexer_dim="index_head_dim", indexer_topk="index_topk"),
             "indexer_every": Sharing(),
             "indexer_leading": Int("index_skip_topk_offset", least=0, absent=0),
             "dense_layers": Leading("first_k_dense_replace", "mlp_layer_types"),
@@ -340,11 +317,8 @@ FAMILIES: Mapping[str, Family] = {
         (*_mla_only("sigmoid"), Only("model_type", ("kimi_k2",), "another language model")),
         _MLA_NOTES,
         vision={
-            "layers": Int("vt_num_hidden_layers"),
-            "hidden": Int("vt_hidden_size"),
-            "ffn_hidden": Int("vt_intermediate_size"),
-            "heads": Int("vt_num_attention_heads"),
-            "patch": Int("patch_size"),
+            **_ints(layers="vt_num_hidden_layers", hidden="vt_hidden_size", ffn_hidden="vt_intermediate_size"),
+            **_ints(heads="vt_num_attention_heads", patch="patch_size"),
             "temporal_patch": Const(1, _MOON),
             "merge": Const(2, _MOON),
             "in_channels": Const(3, _MOON),
@@ -367,9 +341,7 @@ FAMILIES: Mapping[str, Family] = {
     "gpt_oss": Family(
         _CORE
         | {
-            "head_dim": Int("head_dim"),
-            "experts": Int("num_local_experts"),
-            "expert_hidden": Int("intermediate_size"),
+            **_ints(head_dim="head_dim", experts="num_local_experts", expert_hidden="intermediate_size"),
             "qkv_bias": _GPT_OSS_BIAS,
             "attention_bias": _GPT_OSS_BIAS,
             "mlp_bias": _GPT_OSS_BIAS,
@@ -397,11 +369,8 @@ FAMILIES: Mapping[str, Family] = {
         ),
         _GEMMA4_NOTES,
         vision={
-            "layers": Int("num_hidden_layers"),
-            "hidden": Int("hidden_size"),
-            "ffn_hidden": Int("intermediate_size"),
-            "heads": Int("num_attention_heads"),
-            "patch": Int("patch_size"),
+            **_ints(layers="num_hidden_layers", hidden="hidden_size", ffn_hidden="intermediate_size"),
+            **_ints(heads="num_attention_heads", patch="patch_size"),
             "temporal_patch": Const(1, _GEMMA4_TOWER),
             "merge": Int("pooling_kernel_size"),
             "in_channels": Const(3, _GEMMA4_TOWER),
@@ -427,8 +396,7 @@ FAMILIES: Mapping[str, Family] = {
         | {
             "qk_norm": Flag("use_qk_norm", absent=False),
             "qkv_bias": Flag("attention_bias", absent=False),
-            "experts": Int("n_routed_experts"),
-            "expert_hidden": Int("moe_intermediate_size"),
+            **_ints(experts="n_routed_experts", expert_hidden="moe_intermediate_size"),
             "shared_expert_hidden": Product("n_shared_experts", "moe_intermediate_size"),
             "dense_layers": Int("first_k_dense_replace", least=0),
             "mtp_layers": _MTP,
@@ -437,17 +405,16 @@ FAMILIES: Mapping[str, Family] = {
             _SILU,
             _UNTIED,
             Only("n_shared_experts", (1,), "Bridge gives this family one shared expert: models/glm/glm45_bridge.py:88"),
-            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+            _SIGMOID,
         ),
-        ("The router's expert bias is a buffer, not a parameter.",),
+        (_EXPERT_BIAS,),
     ),
     "olmoe": Family(
         _CORE
         | {
             "qk_norm": Const(True, "models/olmoe/olmoe_bridge.py:80"),
             "qk_norm_over": Const("all_heads", "models/olmoe/olmoe_provider.py:123"),
-            "experts": Int("num_experts"),
-            "expert_hidden": Int("intermediate_size"),
+            **_ints(experts="num_experts", expert_hidden="intermediate_size"),
         },
         (_SILU, _NO_BIAS, _UNTIED, Only("scoring_func", ("softmax",), "Megatron Bridge refuses another score")),
         ("The expert MLPs are as wide as intermediate_size; no layer is dense.",),
@@ -459,8 +426,7 @@ FAMILIES: Mapping[str, Family] = {
             "qk_norm": Const(True, "models/minimax_m2/minimax_m2_bridge.py:157"),
             "qk_norm_over": Const("split_heads", "models/minimax_m2/minimax_m2_bridge.py:158"),
             "position_embedding_type": Const("rope", "models/minimax_m2/minimax_m2_bridge.py:142"),
-            "experts": Int("num_local_experts"),
-            "expert_hidden": Int("intermediate_size"),
+            **_ints(experts="num_local_experts", expert_hidden="intermediate_size"),
         },
         (
             _SILU,
@@ -468,22 +434,17 @@ FAMILIES: Mapping[str, Family] = {
             Only("qk_norm_type", ("per_layer",), "Megatron Bridge normalises all heads of this family at once"),
             Only("shared_intermediate_size", (0, None), "this family is built without shared experts"),
             Only("use_routing_bias", (True,), "Megatron Bridge builds this family's router with an expert bias"),
-            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+            _SIGMOID,
         ),
-        (
-            "The router's expert bias is a buffer, not a parameter.",
-            "Megatron Bridge leaves out the MTP modules: models/minimax_m2/minimax_m2_bridge.py:126.",
-        ),
+        (_EXPERT_BIAS, "Megatron Bridge leaves out the MTP modules: models/minimax_m2/minimax_m2_bridge.py:126."),
     ),
     "minimax_m3_vl": Family(
         _CORE
         | {
             "qk_norm": Flag("use_qk_norm", absent=True),
             "position_embedding_type": Const("rope", f"{_M3}:314"),
-            "ffn_hidden": Int("dense_intermediate_size"),
-            "experts": Int("num_local_experts"),
-            "expert_hidden": Int("intermediate_size"),
-            "shared_expert_hidden": Int("shared_intermediate_size"),
+            **_ints(ffn_hidden="dense_intermediate_size", experts="num_local_experts"),
+            **_ints(expert_hidden="intermediate_size", shared_expert_hidden="shared_intermediate_size"),
             "dense_layers": Zeros("moe_layer_freq", alone=True, number="first_k_dense_replace"),
         },
         (
@@ -493,7 +454,7 @@ FAMILIES: Mapping[str, Family] = {
             Only("qk_norm_type", ("per_head",), "Megatron Bridge normalises each head of this family"),
             Only("n_shared_experts", (1,), "shared_intermediate_size is the width of the only shared expert"),
             Only("attention_output_gate", (False,), "Megatron Bridge builds this family without a gate of attention"),
-            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+            _SIGMOID,
             Only("use_routing_bias", (True,), "Megatron Bridge builds this family's router with an expert bias"),
             _UNTIED,
             Alike("moe_intermediate_size", "intermediate_size"),
@@ -506,23 +467,13 @@ FAMILIES: Mapping[str, Family] = {
             "The language model alone, as Megatron Bridge's recipes train it: recipes/minimax/h100/minimax_m3.py:43.",
             f"Megatron Bridge trains full attention, without the indexer of sparse attention: {_M3}:261.",
             f"It leaves out the MTP modules: {_M3}:389.",
-            "The router's expert bias is a buffer, not a parameter.",
+            _EXPERT_BIAS,
         ),
         language=(
             _UNTIED,
-            *map(
-                Unbuilt,
-                (
-                    "text_config",
-                    "vision_config",
-                    "projector_hidden_size",
-                    "multimodal_projector_bias",
-                    "img_token_compression_config",
-                    "image_token_index",
-                    "video_token_index",
-                    "merged_hidden_size",
-                ),
-            ),
+            *map(Unbuilt, ("text_config", "vision_config", "projector_hidden_size", "multimodal_projector_bias")),
+            *map(Unbuilt, ("img_token_compression_config", "image_token_index", "video_token_index")),
+            Unbuilt("merged_hidden_size"),
         ),
     ),
     "exaone_moe": Family(
@@ -531,8 +482,7 @@ FAMILIES: Mapping[str, Family] = {
         | {
             "qk_norm": Const(True, "models/exaone/exaone_moe/exaone_moe_bridge.py:103"),
             "position_embedding_type": Const("rope", "models/exaone/exaone_moe/exaone_moe_provider.py:78"),
-            "experts": Int("num_experts"),
-            "expert_hidden": Int("moe_intermediate_size"),
+            **_ints(experts="num_experts", expert_hidden="moe_intermediate_size"),
             "shared_expert_hidden": Product("num_shared_experts", "moe_intermediate_size"),
             "dense_layers": Leading("first_k_dense_replace", "mlp_layer_types"),
             "window": Int("sliding_window"),
@@ -542,20 +492,15 @@ FAMILIES: Mapping[str, Family] = {
         },
         (
             _SILU,
-            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+            _SIGMOID,
             Only("mtp_share_layers", (False,), "several depths of MTP with one layer's weights are not supported"),
         ),
-        (
-            "The window counts the token itself; layers of full attention have no rotary embedding.",
-            "The router's expert bias is a buffer, not a parameter.",
-        ),
+        ("The window counts the token itself; layers of full attention have no rotary embedding.", _EXPERT_BIAS),
     ),
     "mimo_v2_flash": Family(
         _CORE
         | {
-            "v_head_dim": Int("v_head_dim"),
-            "experts": Int("n_routed_experts"),
-            "expert_hidden": Int("moe_intermediate_size"),
+            **_ints(v_head_dim="v_head_dim", experts="n_routed_experts", expert_hidden="moe_intermediate_size"),
             "dense_layers": Zeros("moe_layer_freq", alone=True),
             "window": Int("sliding_window_size"),
             "window_every": Marked("hybrid_layer_pattern"),
@@ -568,7 +513,7 @@ FAMILIES: Mapping[str, Family] = {
             _NO_BIAS,
             _UNTIED,
             Only("n_shared_experts", (0, None), "Megatron Bridge builds this family without shared experts"),
-            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+            _SIGMOID,
             Only("add_swa_attention_sink_bias", (True,), "Megatron Bridge gives each windowed layer attention sinks"),
             Only("add_full_attention_sink_bias", (False,), "Megatron Bridge gives full attention no sinks"),
             *(Alike(key, "sliding_window_size") for key in ("sliding_window", "attention_chunk_size")),
@@ -578,7 +523,7 @@ FAMILIES: Mapping[str, Family] = {
         ),
         (
             "The window counts the token itself; layers of full attention have no sinks.",
-            "The router's expert bias is a buffer, not a parameter.",
+            _EXPERT_BIAS,
             "MTP is left out: only the checkpoint names its layers (models/mimo_v2_flash/mimo_v2_flash_bridge.py:182).",
         ),
     ),
@@ -594,9 +539,7 @@ FAMILIES: Mapping[str, Family] = {
             "window_heads": OfWindows("num_attention_heads", Const(96, f"{_STEP}_bridge.py:302")),
             "window_query_groups": OfWindows("num_attention_groups", Const(8, f"{_STEP}_bridge.py:303")),
             "dense_layers": Numbers("moe_layers_enum"),
-            "experts": Int("moe_num_experts"),
-            "topk": Int("moe_top_k"),
-            "expert_hidden": Int("moe_intermediate_size"),
+            **_ints(experts="moe_num_experts", topk="moe_top_k", expert_hidden="moe_intermediate_size"),
             "shared_expert_hidden": Int("share_expert_dim"),
             # transformers' default of an absent key is true
             "tied_embeddings": Else(Flag("tie_word_embeddings"), Const(True, "models/conversion/model_bridge.py:452")),
@@ -611,7 +554,7 @@ FAMILIES: Mapping[str, Family] = {
             "The window counts the tokens before each.",
             "The gate of a head is as wide as it; the checkpoint's is a number (models/stepfun/step35_bridge.py:287).",
             "MTP is left out: with a pipeline Bridge gives it other heads (models/stepfun/step35_provider.py:95).",
-            "The router's expert bias is a buffer, not a parameter.",
+            _EXPERT_BIAS,
         ),
     ),
     "nemotron_h": Family(
@@ -619,7 +562,7 @@ FAMILIES: Mapping[str, Family] = {
         _NEMOTRON_H_ONLY,
         (
             "Letters of the pattern: M Mamba-2, * attention, E experts, - dense MLP; each is a layer of one block.",
-            "The router's expert bias is a buffer, not a parameter.",
+            _EXPERT_BIAS,
         ),
     ),
 }

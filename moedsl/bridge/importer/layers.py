@@ -9,12 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from moedsl.support.diagnostics import Diagnostic, error
 
 LARGEST = 1 << 32
 """A count that no real model reaches."""
+Value = int | bool | str | tuple[int, ...]
 
 
 @define
@@ -31,52 +32,66 @@ class Fields:
     text: Fields | None = None
     """The language model's, of a vision tower."""
 
-    def refuse(self, slug: str, key: str, message: str, **more: Any) -> None:
+    @property
+    def layers(self) -> Any:
+        """The number of layers, if the configuration states it; any JSON value."""
+        return self.config.get("num_hidden_layers")
+
+    def refuse(self, id: str, key: str, message: str, **more: Any) -> None:
         """Record one refusal; `values` of the diagnostic hold the field's path and its value."""
         values = {"field": self.path + key, "value": self.config.get(key)}
-        self.problems.append(error(slug, f"{self.path}{key}: {message}", values=values, **more))
+        self.problems.append(error(id, f"{self.path}{key}: {message}", values=values, **more))
+
+    def unsupported(self, key: str, message: str) -> None:
+        """Refuse the value of a key."""
+        self.refuse("import.unsupported_value", key, message)
+
+    def only(self, key: str, supported: str) -> None:
+        """Refuse the value of a key, and say which values are supported."""
+        self.unsupported(key, f"{show(self.config.get(key))}: only {supported} supported")
 
     def get(self, key: str) -> Any:
         """Read a value, None if the key is absent; the key counts as read."""
         self.known.add(key)
         return self.config.get(key)
 
-    def integer(self, key: str, least: int, absent: int | None, null: int | None) -> int:
+    def present(self, *keys: str) -> tuple[str, ...]:
+        """The keys that have a value."""
+        return tuple(key for key in keys if self.config.get(key) is not None)
+
+    def integer(self, key: str, least: int = 1, absent: int | None = None, null: int | None = None) -> int:
         """Read a whole number of at least `least`; on a mistake record it and return `least`."""
         value = self.get(key)
-        stand_in = null if key in self.config else absent
-        if value is None and stand_in is not None:
-            return stand_in
         if value is None:
-            self._nothing(key)
-        elif not is_int(value):
-            self.refuse("import.wrong_type", key, f"expected a whole number, got {show(value)}")
-        elif value < least:
-            self.refuse("import.unsupported_value", key, f"expected {least} or more, got {show(value)}")
-        elif value > LARGEST:
-            self.refuse("import.unsupported_value", key, f"expected no more than {LARGEST}, got {show(value)}")
-        else:
+            return self._stand_in(key, absent, null, least)
+        if is_int(value) and least <= value <= LARGEST:
             return int(value)
+        if is_int(value):
+            bound = f"{least} or more" if value < least else f"no more than {LARGEST}"
+            self.unsupported(key, f"expected {bound}, got {show(value)}")
+        else:
+            self.refuse("import.wrong_type", key, f"expected a whole number, got {show(value)}")
         return least
 
-    def flag(self, key: str, absent: bool | None) -> bool:
+    def flag(self, key: str, absent: bool | None = None) -> bool:
         """Read true or false; on a mistake record it and return False."""
         value = self.get(key)
-        if isinstance(value, bool):
-            return value
-        if key not in self.config and absent is not None:
-            return absent
         if value is None:
-            self._nothing(key)
-        else:
+            return bool(self._stand_in(key, absent, None, False))
+        if not isinstance(value, bool):
             self.refuse("import.wrong_type", key, f"expected true or false, got {show(value)}")
-        return False
+        return value is True
 
-    def _nothing(self, key: str) -> None:
+    def _stand_in(self, key: str, absent: int | None, null: int | None, mistake: int) -> int:
+        """What replaces a missing key, or JSON's null; if nothing does, record it and return `mistake`."""
+        stand_in = null if key in self.config else absent
+        if stand_in is not None:
+            return stand_in
         if key in self.config:
             self.refuse("import.wrong_type", key, "expected a value, got null")
         else:
             self.refuse("import.missing_field", key, "missing field, which has no safe default")
+        return mistake
 
     def unknown(self) -> list[str]:
         """Keys with a value that nothing has read; keys with a leading underscore are notes of the library."""
@@ -99,23 +114,27 @@ def show(value: Any) -> str:
     return json.dumps(value)
 
 
-LETTERS: Mapping[str, str] = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
-"""Megatron's letter for each kind of block that a configuration lists."""
-
-
-class OneKey:
-    """A rule that reads one key."""
+class Rule:
+    """A rule that reads one fact: from `key`, or from several `keys`."""
 
     __slots__ = ()
     key: str
 
-    @property
-    def keys(self) -> tuple[str, ...]:
+    def keys(self, fields: Fields) -> tuple[str, ...]:
+        """The keys that the declaration cites: of those that the rule can read, the ones that have a value."""
         return (self.key,)
+
+    def settled(self, fields: Fields) -> Rule:
+        """The rule that reads this configuration."""
+        return self
+
+    def read(self, fields: Fields) -> Value:
+        """Read the fact; on a mistake record it and return a value of its type."""
+        raise NotImplementedError
 
 
 @frozen
-class Indexes(OneKey):
+class Indexes(Rule):
     """A list of layer numbers."""
 
     key: str
@@ -129,46 +148,42 @@ class Indexes(OneKey):
 
 
 @frozen
-class Windows(OneKey):
+class Windows(Rule):
     """Read how often a layer has full attention among windowed layers. `always` is the number that Bridge builds of any
     configuration; `again` is a key that repeats the list, one letter for each layer of a group."""
 
     key: str = "layer_types"
     always: int = 0
     again: str = ""
-    layers: str = "num_hidden_layers"
 
     def read(self, fields: Fields) -> int:
-        kinds, layers = fields.get(self.key), fields.config.get(self.layers)
+        kinds = fields.get(self.key)
         if kinds is None and self.always:
             return self.always
-        every = full_every(kinds, layers, "sliding_attention")
+        every = full_every(kinds, fields.layers, "sliding_attention")
         if not every or (self.always and every != self.always):
-            group = f"the last of each {self.always}" if self.always else "the last of each group"
-            why = f"{show(kinds)}: only windowed layers with full attention in {group} are supported"
-            fields.refuse("import.unsupported_value", self.key, why)
+            group = f"the last of each {self.always or 'group'}"
+            fields.only(self.key, f"windowed layers with full attention in {group} are")
         letters = fields.get(self.again) if self.again else None
         if every and letters is not None and letters != "L" * (every - 1) + "G":
-            fields.refuse("import.unsupported_value", self.again, f"{show(letters)} contradicts {self.key}")
+            fields.unsupported(self.again, f"{show(letters)} contradicts {self.key}")
         return every or 2
 
 
 @frozen
-class Firsts(OneKey):
+class Firsts(Rule):
     """Read how often a layer has full attention, the first of each group among windowed layers, in a list that may name
     the MTP layers too."""
 
     key: str = "layer_types"
-    layers: str = "num_hidden_layers"
     ahead: str = "num_nextn_predict_layers"
 
     def read(self, fields: Fields) -> int:
-        kinds, layers, ahead = fields.get(self.key), fields.config.get(self.layers), fields.config.get(self.ahead) or 0
+        kinds, layers, ahead = fields.get(self.key), fields.layers, fields.config.get(self.ahead) or 0
         again = kinds[1:].index(kinds[0]) + 1 if isinstance(kinds, list) and kinds[:1] and kinds[0] in kinds[1:] else 0
         total = layers + ahead if isinstance(layers, int) and isinstance(ahead, int) else None
         if again < 2 or len(kinds) not in (layers, total) or kinds != listed_firsts(again, len(kinds)):
-            why = f"{show(kinds)}: only windowed layers with full attention in the first of each group are supported"
-            fields.refuse("import.unsupported_value", self.key, why)
+            fields.only(self.key, "windowed layers with full attention in the first of each group are")
         return max(again, 2)
 
 
@@ -190,29 +205,24 @@ def listed_kinds(every: int, layers: int, other: str) -> list[str]:
 
 
 @frozen
-class Leading:
+class Leading(Rule):
     """Count the dense layers before those with experts: a number, and a list of all layers that agrees with it."""
 
     key: str
     listed: str
-    layers: str = "num_hidden_layers"
-    keys: tuple[str, ...] = ()
 
-    def settled(self, config: Mapping[str, Any]) -> Leading:
-        """Limit the rule to the keys that `config` has."""
-        present = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
-        return evolve(self, keys=present or (self.key,))
+    def keys(self, fields: Fields) -> tuple[str, ...]:
+        return fields.present(self.key, self.listed) or (self.key,)
 
     def read(self, fields: Fields) -> int:
-        kinds, layers = fields.get(self.listed), fields.config.get(self.layers)
+        kinds, layers = fields.get(self.listed), fields.layers
         if kinds is None:
-            return fields.integer(self.key, 0, None, None)
+            return fields.integer(self.key, 0)
         dense = kinds.count("dense") if isinstance(kinds, list) else 0
         if not isinstance(kinds, list) or layers != len(kinds) or kinds != listed_mlps(dense, len(kinds)):
-            why = f"{show(kinds)}: only a list of {show(layers)} layers, dense ones first, is supported"
-            fields.refuse("import.unsupported_value", self.listed, why)
-        if fields.get(self.key) is not None and fields.integer(self.key, 0, None, None) != dense:
-            fields.refuse("import.unsupported_value", self.key, f"contradicts {self.listed}, which has {dense}")
+            fields.only(self.listed, f"a list of {show(layers)} layers, dense ones first, is")
+        if fields.get(self.key) is not None and fields.integer(self.key, 0) != dense:
+            fields.unsupported(self.key, f"contradicts {self.listed}, which has {dense}")
         return dense
 
 
@@ -226,21 +236,19 @@ LONGEST = 9
 
 
 @frozen
-class Numbers(OneKey):
+class Numbers(Rule):
     """Count the dense layers before those with experts, whose numbers are a list, or a text with commas."""
 
     key: str
-    layers: str = "num_hidden_layers"
 
     def read(self, fields: Fields) -> int:
-        value, layers = fields.get(self.key), fields.config.get(self.layers)
+        value, layers = fields.get(self.key), fields.layers
         stated = value if isinstance(value, str) else ",".join(map(str, value)) if isinstance(value, list) else ""
         first = stated.split(",")[0]
         dense = int(first) if first.isdecimal() and len(first) < LONGEST else 0
         whole = isinstance(layers, int) and layers <= len(stated) + dense and stated == numbered(dense, layers)
         if not whole or not stated:
-            why = f"{show(value)}: only experts in each layer after leading dense ones are supported"
-            fields.refuse("import.unsupported_value", self.key, why)
+            fields.only(self.key, "experts in each layer after leading dense ones are")
         return dense
 
 
@@ -250,26 +258,25 @@ def numbered(dense: int, layers: int) -> str:
 
 
 @frozen
-class Zeros(OneKey):
+class Zeros(Rule):
     """Read the number of leading layers that a list of 0 and 1, one for each layer, marks 0. With `alone`, a 0 after
     them is refused. `number` is a second key that may state the count and has to agree.
     """
 
     key: str
     alone: bool = False
-    layers: str = "num_hidden_layers"
     number: str = ""
 
     def read(self, fields: Fields) -> int:
-        marks, layers = fields.get(self.key), fields.config.get(self.layers)
+        marks, layers = fields.get(self.key), fields.layers
         if not isinstance(marks, list) or len(marks) != layers or not all(is_int(v) and v in (0, 1) for v in marks):
             fields.refuse("import.wrong_type", self.key, f"expected {show(layers)} of 0 and 1, got {show(marks)}")
             return 0
         leading = (*marks, 1).index(1)
         if self.alone and marks != leading_zeros(leading, len(marks)):
-            fields.refuse("import.unsupported_value", self.key, f"{show(marks)}: only leading layers can be 0")
+            fields.unsupported(self.key, f"{show(marks)}: only leading layers can be 0")
         if self.number and fields.integer(self.number, 0, leading, leading) != leading:
-            fields.refuse("import.unsupported_value", self.number, f"contradicts {self.key}, which has {leading}")
+            fields.unsupported(self.number, f"contradicts {self.key}, which has {leading}")
         return leading
 
 
@@ -279,7 +286,7 @@ def leading_zeros(zeros: int, layers: int) -> list[int]:
 
 
 @frozen
-class Marked(OneKey):
+class Marked(Rule):
     """Read how often a layer has full attention, 0, in a list with 1 for a window, after the leading layers with full
     attention."""
 
@@ -291,8 +298,7 @@ class Marked(OneKey):
         later = marks[leading:] if isinstance(marks, list) else []
         every = later.index(0) + leading + 1 if 0 in later else 0
         if every < 2 or marks != marked_windows(every, leading, len(marks)):
-            why = f"{show(marks)}: only full attention in leading layers and the last of each group is supported"
-            fields.refuse("import.unsupported_value", self.key, why)
+            fields.only(self.key, "full attention in leading layers and the last of each group is")
         return max(every, 2)
 
 
@@ -302,21 +308,20 @@ def marked_windows(every: int, leading: int, layers: int) -> list[int]:
 
 
 @frozen
-class Sharing(OneKey):
+class Sharing(Rule):
     """Read how often a layer has an indexer: a number, and a list of all layers that agrees with it and with the number
     of leading layers that each have one."""
 
     key: str = "index_topk_freq"
     leading: str = "index_skip_topk_offset"
     listed: str = "indexer_types"
-    layers: str = "num_hidden_layers"
 
     def read(self, fields: Fields) -> int:
-        every, leading = fields.integer(self.key, 1, 1, None), fields.integer(self.leading, 0, 0, None)
-        kinds, layers = fields.get(self.listed), fields.config.get(self.layers)
-        whole = isinstance(kinds, list) and len(kinds) == layers
+        every, leading = fields.integer(self.key, 1, 1), fields.integer(self.leading, 0, 0)
+        kinds = fields.get(self.listed)
+        whole = isinstance(kinds, list) and len(kinds) == fields.layers
         if kinds is not None and not (whole and kinds == listed_indexers(every, leading, len(kinds))):
-            fields.refuse("import.unsupported_value", self.listed, f"{show(kinds)} contradicts {self.key}: {every}")
+            fields.unsupported(self.listed, f"{show(kinds)} contradicts {self.key}: {every}")
         return every
 
 
@@ -326,7 +331,7 @@ def listed_indexers(every: int, leading: int, layers: int) -> list[str]:
 
 
 @frozen
-class Every:
+class Every(Rule):
     """Read how often a layer has full attention among layers with linear attention: a number, a list of kinds, or both.
 
     Hugging Face's classes make the list from the number, with full attention in the last layer of each group
@@ -335,31 +340,30 @@ class Every:
 
     key: str = "full_attention_interval"
     listed: str = "layer_types"
-    layers: str = "num_hidden_layers"
-    keys: tuple[str, ...] = ("full_attention_interval", "layer_types")
 
-    def settled(self, config: Mapping[str, Any]) -> Every:
-        """Limit the rule to the keys that `config` has."""
-        present = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
-        return evolve(self, keys=present or self.keys)
+    def keys(self, fields: Fields) -> tuple[str, ...]:
+        return fields.present(self.key, self.listed) or (self.key, self.listed)
 
     def read(self, fields: Fields) -> int:
         number, kinds = fields.get(self.key), fields.get(self.listed)
         if number is None and kinds is None:
             fields.refuse("import.missing_field", self.key, f"missing, and {self.listed} too: one of them is needed")
-        every = None if number is None else fields.integer(self.key, 2, None, None)
-        listed = full_every(kinds, fields.config.get(self.layers), "linear_attention") if kinds is not None else 0
+        every = None if number is None else fields.integer(self.key, 2)
+        listed = full_every(kinds, fields.layers, "linear_attention")
         if kinds is not None and not listed:
-            layers = show(fields.config.get(self.layers))
-            why = f"{show(kinds)}: only a list of {layers} kinds that has linear_attention, but for full_attention"
-            fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each group, is supported")
+            linear = f"a list of {show(fields.layers)} kinds that has linear_attention"
+            fields.only(self.listed, f"{linear}, but for full_attention in the last of each group, is")
         if every and listed and every != listed:
-            fields.refuse("import.unsupported_value", self.key, f"{every}, but {self.listed} has one in {listed}")
+            fields.unsupported(self.key, f"{every}, but {self.listed} has one in {listed}")
         return every or listed or 2
 
 
+LETTERS: Mapping[str, str] = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+"""Megatron's letter for each kind of block that a configuration lists."""
+
+
 @frozen
-class Pattern:
+class Pattern(Rule):
     """Read a hybrid's blocks as Megatron's letters: a word of letters, or a list of kinds.
 
     Hugging Face's class reads either and writes the list (NemotronHConfig.__post_init__). `depths` is the key without
@@ -370,68 +374,50 @@ class Pattern:
     listed: str
     depths: str = ""
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.word, self.listed)
-
-    def settled(self, config: Mapping[str, Any]) -> Pattern:
-        """Limit the rule to the one key that `config` has."""
-        both = (self.word, self.listed)
-        present = [key for key in both if config.get(key) is not None]
-        return self if len(present) != 1 else Pattern(present[0], present[0], self.depths)
+    def keys(self, fields: Fields) -> tuple[str, ...]:
+        return fields.present(self.word, self.listed) or (self.word, self.listed)
 
     def read(self, fields: Fields) -> str:
-        read = {key: _letters(fields, key) for key in self.keys}
-        present = {key: letters for key, letters in read.items() if letters is not None}
+        letters = [found for key in (self.word, self.listed) if (found := self._letters(fields, key)) is not None]
         if self.depths and not fields.config.get(self.depths):
             return ""
-        if not present:
+        if not letters:
             fields.refuse("import.missing_field", self.word, f"missing, and {self.listed} too: one of them is needed")
-        if len(set(present.values())) > 1:
-            fields.refuse("import.unsupported_value", self.word, f"contradicts {self.listed}")
-        return next(iter(present.values()), "")
+        if len(set(letters)) > 1:
+            fields.unsupported(self.word, f"contradicts {self.listed}")
+        return next(iter(letters), "")
 
-
-def _letters(fields: Fields, key: str) -> str | None:
-    """The letters of one key; "" after a refusal, None if the key is absent."""
-    value = fields.get(key)
-    if value is None:
-        return None
-    kinds = [LETTERS.get(v) if isinstance(v, str) else None for v in value] if isinstance(value, list) else None
-    letters = value if kinds is None else "".join(k or "?" for k in kinds)
-    if not isinstance(letters, str) or not letters:
-        fields.refuse("import.wrong_type", key, f"expected a pattern of blocks, got {show(value)}")
-        return ""
-    known = [*(LETTERS.values() if kinds is None else LETTERS)]
-    strange = sorted({show(v) for v in value if v not in known})
-    if strange:
-        text = f"{', '.join(strange)}: only blocks of {', '.join(known)} are supported"
-        fields.refuse("import.unsupported_value", key, text)
-    return "" if strange else letters
+    def _letters(self, fields: Fields, key: str) -> str | None:
+        """The letters of one key; "" after a refusal, None if the key is absent."""
+        value = fields.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str | list) or not value:
+            fields.refuse("import.wrong_type", key, f"expected a pattern of blocks, got {show(value)}")
+            return ""
+        known = [*(LETTERS.values() if isinstance(value, str) else LETTERS)]
+        strange = sorted({show(v) for v in value if v not in known})
+        if strange:
+            fields.unsupported(key, f"{', '.join(strange)}: only blocks of {', '.join(known)} are supported")
+            return ""
+        return value if isinstance(value, str) else "".join(LETTERS[kind] for kind in value)
 
 
 @frozen
-class Length:
+class Length(Rule):
     """Count the blocks of a pattern; a number in the configuration must agree."""
 
     pattern: Pattern
     count: str = "num_hidden_layers"
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return self.pattern.keys
-
-    def settled(self, config: Mapping[str, Any]) -> Length:
-        """Limit the rule to the one key that `config` has."""
-        return Length(self.pattern.settled(config), self.count)
+    def keys(self, fields: Fields) -> tuple[str, ...]:
+        return self.pattern.keys(fields)
 
     def read(self, fields: Fields) -> int:
         letters = self.pattern.read(fields)
         if fields.get(self.count) is None or not letters:
             return max(1, len(letters))
-        stated = fields.integer(self.count, 1, None, None)
+        stated = fields.integer(self.count)
         if stated != len(letters):
-            fields.refuse(
-                "import.unsupported_value", self.count, f"{stated}, but the pattern has {len(letters)} blocks"
-            )
+            fields.unsupported(self.count, f"{stated}, but the pattern has {len(letters)} blocks")
         return stated

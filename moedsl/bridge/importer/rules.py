@@ -5,28 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import Factory, evolve, frozen
+from attrs import Factory, frozen
 
-from moedsl.bridge.importer.layers import (
-    Every,
-    Fields,
-    Firsts,
-    Indexes,
-    Leading,
-    Length,
-    Marked,
-    Numbers,
-    OneKey,
-    Pattern,
-    Sharing,
-    Windows,
-    Zeros,
-    show,
-)
+from moedsl.bridge.importer.layers import Fields, Rule, show
 
 
 @frozen
-class Int(OneKey):
+class Int(Rule):
     """Read a whole number. `absent` replaces a missing key, and `null` JSON's null."""
 
     key: str
@@ -41,17 +26,17 @@ class Int(OneKey):
 
 
 @frozen
-class OfText(OneKey):
+class OfText(Rule):
     """Read a whole number of the language model that a vision tower feeds."""
 
     key: str
 
     def read(self, fields: Fields) -> int:
-        return fields.text.integer(self.key, 1, None, None) if fields.text else 1
+        return fields.text.integer(self.key) if fields.text else 1
 
 
 @frozen
-class Flag(OneKey):
+class Flag(Rule):
     """Read true or false."""
 
     key: str
@@ -62,44 +47,38 @@ class Flag(OneKey):
 
 
 @frozen
-class Product:
+class Product(Rule):
     """Multiply two numbers, such as shared experts and the width of each."""
 
     key: str
     width: str
 
-    @property
-    def keys(self) -> tuple[str, ...]:
+    def keys(self, fields: Fields) -> tuple[str, ...]:
         return (self.key, self.width)
 
     def read(self, fields: Fields) -> int:
-        return fields.integer(self.key, 1, None, None) * fields.integer(self.width, 1, None, None)
+        return fields.integer(self.key) * fields.integer(self.width)
 
 
 @frozen
-class HeadDim:
+class HeadDim(Rule):
     """Read `head_dim`; by default it is the hidden size over heads."""
 
-    hidden: str = "hidden_size"
-    heads: str = "num_attention_heads"
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return ("head_dim",)
+    key: str = "head_dim"
 
     def read(self, fields: Fields) -> int:
-        if fields.get("head_dim") is not None:
-            return fields.integer("head_dim", 1, None, None)
-        hidden, heads = fields.config.get(self.hidden), fields.config.get(self.heads)
+        if fields.get(self.key) is not None:
+            return fields.integer(self.key)
+        hidden, heads = fields.config.get("hidden_size"), fields.config.get("num_attention_heads")
         if not (isinstance(hidden, int) and isinstance(heads, int) and heads > 0):
             return 1  # reported where hidden size and heads are read
         if hidden % heads:
-            fields.refuse("import.missing_field", "head_dim", f"absent, and {hidden} / {heads} is not a whole number")
+            fields.refuse("import.missing_field", self.key, f"absent, and {hidden} / {heads} is not a whole number")
         return max(1, hidden // heads)
 
 
 @frozen
-class Positions(OneKey):
+class Positions(Rule):
     """Read yarn if the configuration scales its rotary embedding so, else rope, as Bridge does
     (models/conversion/model_bridge.py:678-685); newer configurations call the key `rope_parameters`."""
 
@@ -114,7 +93,7 @@ class Positions(OneKey):
 
 
 @frozen
-class Given(OneKey):
+class Given(Rule):
     """Read whether a key has a number: null switches off what it is for."""
 
     key: str
@@ -127,14 +106,13 @@ class Given(OneKey):
 
 
 @frozen
-class Const:
+class Const(Rule):
     """Give a fact that Megatron Bridge decides for the family, in the cited line."""
 
     value: bool | str | int
     bridge: str
 
-    @property
-    def keys(self) -> tuple[str, ...]:
+    def keys(self, fields: Fields) -> tuple[str, ...]:
         return ()
 
     def read(self, fields: Fields) -> bool | str | int:
@@ -142,7 +120,7 @@ class Const:
 
 
 @frozen
-class Times(OneKey):
+class Times(Rule):
     """Multiply another number, as Megatron-Core does by default in the cited line."""
 
     times: int
@@ -150,30 +128,22 @@ class Times(OneKey):
     core: str
 
     def read(self, fields: Fields) -> int:
-        return self.times * fields.integer(self.key, 1, None, None)
+        return self.times * fields.integer(self.key)
 
 
 @frozen
-class Else:
+class Else(Rule):
     """Read a key, or apply another rule if it is absent."""
 
     stated: Int | Flag
     otherwise: Const | Times
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return self.stated.keys
-
-    def settled(self, config: Mapping[str, Any]) -> Rule:
-        """Apply the one of two rules whose key `config` has."""
-        return self.otherwise if config.get(self.stated.key) is None else self.stated
-
-    def read(self, fields: Fields) -> int | bool | str:
-        return self.settled(fields.config).read(fields)  # type: ignore[return-value]
+    def settled(self, fields: Fields) -> Rule:
+        return self.stated if fields.present(self.stated.key) else self.otherwise
 
 
 @frozen
-class OfWindows:
+class OfWindows(Rule):
     """Read a number of the layers with a window from the object that states their shape; without it Megatron Bridge
     takes another, in the cited line."""
 
@@ -182,39 +152,31 @@ class OfWindows:
     key: str = "attention_other_setting"
     kind: str = "sliding_attention"
 
-    @property
-    def keys(self) -> tuple[str, ...]:
+    def keys(self, fields: Fields) -> tuple[str, ...]:
         return (f"{self.key}.{self.inner}",)
 
-    def settled(self, config: Mapping[str, Any]) -> Rule:
-        """Apply what Bridge takes if `config` does not state the shape."""
-        return self.otherwise if config.get(self.key) is None else self
+    def settled(self, fields: Fields) -> Rule:
+        return self if fields.present(self.key) else self.otherwise
 
     def read(self, fields: Fields) -> int:
         shape = fields.get(self.key)
         if not isinstance(shape, Mapping) or shape.get("attention_type") != self.kind:
-            fields.refuse("import.unsupported_value", self.key, f"expected the shape of {self.kind}")
+            fields.unsupported(self.key, f"expected the shape of {self.kind}")
             return 1
         inside = Fields(shape, f"{fields.path}{self.key}.", problems=fields.problems)
-        return inside.integer(self.inner, 1, int(self.otherwise.value), None)
+        return inside.integer(self.inner, 1, int(self.otherwise.value))
 
 
 @frozen
-class Repeated:
+class Repeated(Rule):
     """Read whether one MTP layer's weights serve every depth: from the key, else Bridge's default in the cited line."""
 
     key: str
     depths: str
     bridge: str
-    is_stated: bool = False
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.key,) if self.is_stated else ()
-
-    def settled(self, config: Mapping[str, Any]) -> Repeated:
-        """Limit the rule to the key if `config` has it."""
-        return Repeated(self.key, self.depths, self.bridge, self.key in config)
+    def keys(self, fields: Fields) -> tuple[str, ...]:
+        return (self.key,) if self.key in fields.config else ()
 
     def read(self, fields: Fields) -> bool:
         repeated = fields.flag(self.key, True)
@@ -222,23 +184,17 @@ class Repeated:
 
 
 @frozen
-class OfMtp:
+class OfMtp(Rule):
     """Give a fact that Megatron Bridge decides for the MTP layers, in the cited line, if there are any."""
 
     depths: str
     bridge: str
-    keys: tuple[str, ...] = ()
+
+    def keys(self, fields: Fields) -> tuple[str, ...]:
+        return ()
 
     def read(self, fields: Fields) -> bool:
         return bool(fields.config.get(self.depths))
-
-
-Rule = (
-    Int | OfText | Flag | Given | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times
-    | Else | Pattern | Length | Repeated | OfMtp | Sharing | Zeros | Marked | Firsts | Numbers | OfWindows
-)  # fmt: skip
-Settling = Pattern | Length | Repeated | Every | Leading | Else | OfWindows
-"""Rules that read one of several keys: which, a configuration says."""
 
 
 @frozen
@@ -254,7 +210,7 @@ class Only:
         value = fields.get(self.key)
         if self.key in fields.config and not any(value == a and type(value) is type(a) for a in self.allowed):
             want = " or ".join(show(a) for a in self.allowed)
-            fields.refuse("import.unsupported_value", self.key, f"{show(value)} is not {want}: {self.why}")
+            fields.unsupported(self.key, f"{show(value)} is not {want}: {self.why}")
 
 
 @frozen
@@ -268,8 +224,8 @@ class Alike:
         """Refuse a value that the other key does not have."""
         value = fields.get(self.key)
         if value is not None and value != fields.get(self.other):
-            why = f"{show(value)}, but {self.other} is {show(fields.get(self.other))}, which Megatron Bridge builds"
-            fields.refuse("import.unsupported_value", self.key, why)
+            other = f"{self.other} is {show(fields.get(self.other))}"
+            fields.unsupported(self.key, f"{show(value)}, but {other}, which Megatron Bridge builds")
 
 
 @frozen
@@ -297,8 +253,8 @@ class Inside:
         shape = fields.get(self.key)
         value = shape.get(self.inner, self.otherwise) if isinstance(shape, Mapping) else self.otherwise
         if value != fields.get(self.other):
-            why = f"{self.inner} is {show(value)}, and {self.other} {show(fields.get(self.other))}: they must be alike"
-            fields.refuse("import.unsupported_value", self.key, why)
+            pair = f"{self.inner} is {show(value)}, and {self.other} {show(fields.get(self.other))}"
+            fields.unsupported(self.key, f"{pair}: they must be alike")
 
 
 Check = Only | Alike | Unbuilt | Inside
@@ -320,15 +276,3 @@ class Family:
     """Checks of the top level where Bridge's recipes train the language model in `text_config` alone."""
     bridge: bool = True
     """Whether Megatron Bridge 0.6.2 has a bridge for it."""
-
-    @property
-    def nested(self) -> bool:
-        """Whether the language model is in `text_config`."""
-        return bool(self.vision or self.language)
-
-    def settled(self, config: Mapping[str, Any]) -> Family:
-        """Limit rules that can read several keys to those that `config` has."""
-        text = config.get("text_config") if self.nested else config
-        inner: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
-        facts = {f: r.settled(inner) if isinstance(r, Settling) else r for f, r in self.facts.items()}
-        return evolve(self, facts=facts)

@@ -158,25 +158,13 @@ def computed(r: Recipe) -> Facts:
     return {name: known(read(r)) for name, (read, needs) in _COMPUTED.items() if r.knows(*needs)}
 
 
-def _graphs(r: Recipe) -> bool:
-    return r.get("model.cuda_graph_impl") not in (None, "none") or "full_iteration" in graph_modules(r)
-
-
-def _expandable(r: Recipe) -> bool:
-    settings = (str(r.env.get(name, "")) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
-    return any("expandable_segments:true" in text.lower() for text in settings)
-
-
 def chunks(r: Recipe) -> list[str]:
     """The chunks of the pipeline layout as letters (E, t, m, L); empty without a layout."""
     layout = r.get("model.pipeline_model_parallel_layout")
     return [] if layout is None else stages(layout)
 
 
-def _count(letter: str) -> Callable[[Recipe], int]:
-    return lambda r: sum(chunk.count(letter) for chunk in chunks(r))
-
-
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _SETTLED = ("after Bridge's update",)
 """Names that are not fields, and known only for a whole recipe."""
 _LAYOUT = ("model.pipeline_model_parallel_layout",)
@@ -187,11 +175,17 @@ _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "asked_dispatcher": (lambda r: r.asked, ()),
     "backend_said": (lambda r: "model.moe_flex_dispatcher_backend" in r.places, ()),
     "runs_sequence_parallel": (lambda r: bool(r.settled.get("model.sequence_parallel")), _SETTLED),
-    "graphs": (_graphs, ("model.cuda_graph_impl",)),
-    "expandable_segments": (_expandable, ("env_vars",)),
+    "graphs": (
+        lambda r: r.get("model.cuda_graph_impl") not in (None, "none") or "full_iteration" in graph_modules(r),
+        ("model.cuda_graph_impl",),
+    ),
+    "expandable_segments": (
+        lambda r: any("expandable_segments:true" in str(r.env.get(n, "")).lower() for n in _ALLOCATOR),
+        ("env_vars",),
+    ),
     "layout_stages": (lambda r: len(chunks(r)), _LAYOUT),
-    "layout_layers": (_count("t"), _LAYOUT),
-    "layout_mtp": (_count("m"), _LAYOUT),
+    "layout_layers": (lambda r: "".join(chunks(r)).count("t"), _LAYOUT),
+    "layout_mtp": (lambda r: "".join(chunks(r)).count("m"), _LAYOUT),
 }
 
 
@@ -221,16 +215,15 @@ def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
 
 def stdlib_facts(hf: Any, library: Library) -> Mapping[str, Any] | None:
     """The stdlib's facts of the model with that Hugging Face id, flat."""
-    for name in library.models:
-        facts, _ = library.model(name)
-        if facts is not None and hf and facts.hf == hf:
-            vision = facts.vision
-            seen = {
-                "vision_heads": vision.heads if vision else 0,
-                "vision_ffn_hidden": vision.ffn_hidden if vision else 0,
-                "deepstack_layers": len(vision.deepstack) if vision else 0,
-                "has_vision": vision is not None,
-                "hybrid": facts.hybrid,
-            }
-            return {**attrs.asdict(facts, recurse=False), "model": name, **seen}
-    return None
+    found = next((m for n in library.models if hf and (m := library.model(n)[0]) is not None and m.hf == hf), None)
+    if found is None:
+        return None
+    vision = found.vision
+    seen = {
+        "vision_heads": vision.heads if vision else 0,
+        "vision_ffn_hidden": vision.ffn_hidden if vision else 0,
+        "deepstack_layers": len(vision.deepstack) if vision else 0,
+        "has_vision": vision is not None,
+        "hybrid": found.hybrid,
+    }
+    return {**attrs.asdict(found, recurse=False), "model": found.name, **seen}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -73,10 +73,26 @@ def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mappin
     lines = Lines()
     own: list[Diagnostic] = []
     inherited: list[Diagnostic] = []
-    for f in _findings(r, verdict):
-        base = lines.of_base(r, f.names) if f.severity != "error" else ()
-        labels, whose = (base, "the base recipe") if base else (lines.of(r, f.names), r.function)
-        (inherited if base else own).append(_MAKE[f.severity](f.id, f"{whose} {f.text}", *labels, **f.more))
+
+    def add(id: str, severity: str, names: tuple[str, ...], text: str, **more: Any) -> None:
+        """Add a finding on some fields; `text` says what the recipe does."""
+        base = lines.of_base(r, names) if severity != "error" else ()
+        labels, whose = (base, "the base recipe") if base else (lines.of(r, names), r.function)
+        (inherited if base else own).append(_MAKE[severity](id, f"{whose} {text}", *labels, **more))
+
+    for f in verdict.findings:
+        rule = f.rule
+        names = tuple(field for name in f.names for field in fields_of(name))
+        text = f"{'does not follow' if rule.kind == 'prefer' else 'breaks'} `{print_expr(rule.expr)}`"
+        add(rule.id, severity(rule), names, text, because=rule.because, cites=rule.cites, values=dict(f.values))
+    for name, value in r.unknown.items():
+        text = f"sets `{name}` to {value}, which does nothing: it is not a field of Bridge"
+        add("lint.unknown_field", "warning", (name,), text, help=meant(name))
+    for name, value in r.fields.items():
+        if takes := unknown_word(name, value):
+            near = suggest(str(value).lower(), re.findall(r'"([^"]+)"', takes))
+            text = f"sets `{name}` to {value}, but Bridge knows only {takes}"
+            add("lint.unknown_word", "warning", (name,), text, help=near)
     if refusal is not None:
         theirs = refusal.where.startswith(("megatron/", "transformer_engine/"))
         verb = f"Megatron Bridge refuses {r.function}" if theirs else f"{r.function} fails"
@@ -97,36 +113,6 @@ def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mappin
         r.target, tuple(own), len(verdict.judged), len(verdict.unjudged), r.unread, r.whole,
         {**sources, **lines.sources}, tuple(inherited),
     )  # fmt: skip
-
-
-@frozen
-class _Found:
-    """A finding before it has a place. `text` says what the recipe does."""
-
-    id: str
-    severity: str
-    names: tuple[str, ...]
-    """The fields that bear on it."""
-    text: str
-    more: Mapping[str, Any] = field(factory=dict)
-
-
-def _findings(r: Recipe, verdict: Verdict) -> Iterator[_Found]:
-    """Broken rules, attributes that nothing reads, and values that the annotation of their field does not list."""
-    for f in verdict.findings:
-        rule = f.rule
-        names = tuple(field for name in f.names for field in fields_of(name))
-        verb = "does not follow" if rule.kind == "prefer" else "breaks"
-        more = {"because": rule.because, "cites": rule.cites, "values": dict(f.values)}
-        yield _Found(rule.id, severity(rule), names, f"{verb} `{print_expr(rule.expr)}`", more)
-    for name, value in r.unknown.items():
-        text = f"sets `{name}` to {value}, which does nothing: it is not a field of Bridge"
-        yield _Found("lint.unknown_field", "warning", (name,), text, {"help": meant(name)})
-    for name, value in r.fields.items():
-        if takes := unknown_word(name, value):
-            near = suggest(str(value).lower(), re.findall(r'"([^"]+)"', takes))
-            text = f"sets `{name}` to {value}, but Bridge knows only {takes}"
-            yield _Found("lint.unknown_word", "warning", (name,), text, {"help": near})
 
 
 def severity(rule: Rule) -> str:
@@ -181,7 +167,7 @@ class Lines:
         callers of the first line follow it.
         """
         known = [(name, places) for name in names if (places := self._places(r, name))]
-        telling = [(name, places) for name, places in known if self._tells(name, places[0])] or known
+        telling = [(n, p) for n, p in known if n.rpartition(".")[2] in self._line(p[0], n)[3]] or known
         telling.sort(key=lambda x: os.path.realpath(x[1][0][0]) != os.path.realpath(r.file))
         labels: dict[Place, Label] = {}
         for name, places in telling:
@@ -201,15 +187,27 @@ class Lines:
 
     def label(self, place: Place, name: str, text: str) -> Label:
         """Label the part of a line that names `name`, or the whole line."""
-        shown, source = self._read(place[0])
+        shown, source, line, words = self._line(place, name)
         if source is None:
             return Label(Span(shown, 0, 0), text)
-        line = _keyword(source, place[1], name.rpartition(".")[2])
         start = sum(len(before) + 1 for before in source.text.split("\n")[: line - 1])
-        words = source.line(line)
         indent = len(words) - len(words.lstrip())
         code = words.split("  #")[0].rstrip()
         return Label(Span(shown, start + indent, start + max(len(code), indent + 1)), text)
+
+    def _line(self, place: Place, name: str) -> tuple[str, Source | None, int, str]:
+        """The file of a place, and the line in its statement that names the last word of `name`: its number and text.
+
+        A keyword or a key of a dictionary names it; without one, it is the first line of the statement.
+        """
+        shown, source = self._read(place[0])
+        if source is None:
+            return shown, None, place[1], ""
+        calls, _ = _names(source.text)
+        leaf = name.rpartition(".")[2]
+        named = (at for first, last, words in calls if first <= place[1] <= last for at, word in words if word == leaf)
+        line = next(named, place[1])
+        return shown, source, line, source.line(line)
 
     def _places(self, r: Recipe, name: str) -> tuple[Place, ...]:
         """Where a field was set; for an environment variable, where its name is, the recipe's own file first."""
@@ -219,15 +217,10 @@ class Lines:
             return next((p for n in range(len(parts), 0, -1) if (p := r.places.get(".".join(parts[:n])))), ())
         for file in dict.fromkeys([r.file, *(f for f, _ in r.places.get("env_vars", ()))]):
             _, source = self._read(file)
-            lines = _constants(source.text).get(variable) if source else None
+            lines = _names(source.text)[1].get(variable) if source else None
             if lines:
                 return ((file, max(lines)),)
         return r.places.get("env_vars", ())
-
-    def _tells(self, name: str, place: Place) -> bool:
-        """Whether the line, or the keyword in it, names the field."""
-        leaf, (_, source) = name.rpartition(".")[2], self._read(place[0])
-        return source is not None and leaf in source.line(_keyword(source, place[1], leaf))
 
     def _read(self, file: str) -> tuple[str, Source | None]:
         """Read a file once; returns its name in diagnostics, relative to the packages or to the working directory if it
@@ -239,38 +232,21 @@ class Lines:
         return shown, self.sources.get(shown)
 
 
-def _keyword(source: Source, line: int, name: str) -> int:
-    """The line of the keyword or dictionary key `name` in the statement at `line`; else that line."""
-    for first, last, named in _calls(source.text):
-        if first <= line <= last:
-            for at, word in named:
-                if word == name:
-                    return at
-    return line
-
-
 @lru_cache(maxsize=64)
-def _calls(text: str) -> list[tuple[int, int, list[tuple[int, str | None]]]]:
-    """Return the first and last line of each call and dictionary, and the lines of its names. Many recipes start from
-    the same file."""
-    out: list[tuple[int, int, list[tuple[int, str | None]]]] = []
+def _names(text: str) -> tuple[list[tuple[int, int, list[tuple[int, str | None]]]], dict[str, list[int]]]:
+    """The first and last line of each call and dictionary of a file with the lines of its names, and the lines of each
+    string constant. Many recipes start from the same file."""
+    calls: list[tuple[int, int, list[tuple[int, str | None]]]] = []
+    constants: dict[str, list[int]] = {}
     for node in ast.walk(foreign.parse_python(text) or ast.Module([], [])):
-        if isinstance(node, ast.Call):
-            named: list[tuple[int, str | None]] = [(k.lineno, k.arg) for k in node.keywords]
-        elif isinstance(node, ast.Dict):
-            keys = (k for k in node.keys if isinstance(k, ast.Constant) and isinstance(k.value, str))
-            named = [(k.lineno, str(k.value)) for k in keys]
-        else:
-            continue
-        out.append((node.lineno, node.end_lineno or node.lineno, named))
-    return out
-
-
-@lru_cache(maxsize=64)
-def _constants(text: str) -> dict[str, list[int]]:
-    """The lines of each string constant of a file."""
-    out: dict[str, list[int]] = {}
-    for node in ast.walk(foreign.parse_python(text) or ast.Module([], [])):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            out.setdefault(node.value, []).append(node.lineno)
-    return out
+        match node:
+            case ast.Call():
+                calls.append((node.lineno, node.end_lineno or node.lineno, [(k.lineno, k.arg) for k in node.keywords]))
+            case ast.Dict():
+                keys = [k for k in node.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
+                calls.append((node.lineno, node.end_lineno or node.lineno, [(k.lineno, str(k.value)) for k in keys]))
+            case ast.Constant(value=str() as value):
+                constants.setdefault(value, []).append(node.lineno)
+            case _:
+                pass
+    return calls, constants

@@ -162,10 +162,8 @@ def _finding(rule: Rule, env: Environment, lets: Mapping[str, Rule], scope: Mapp
     """The values of the names in a rule, and the names that bear on it, without those of lets."""
     own = [*_in_order(rule.expr), *(_in_order(rule.when) if rule.when else ())]
     used = [n for n in dict.fromkeys(own) if n in scope]
-    values: dict[str, Any] = {}
-    for n in used:
-        value = env[n]
-        values[n] = "none" if value is UNSET else sorted(value) if isinstance(value, frozenset) else value
+    shown = {n: "none" if env[n] is UNSET else env[n] for n in used}
+    values = {n: sorted(v) if isinstance(v, frozenset) else v for n, v in shown.items()}
     seen: dict[str, None] = {}
     todo = [*used]
     while todo:

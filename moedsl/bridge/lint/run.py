@@ -19,7 +19,7 @@ from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
 from moedsl.facts.facts import Hardware
 from moedsl.rules.library import Library
-from moedsl.support.diagnostics import Label, error
+from moedsl.support.diagnostics import Diagnostic, Label, error
 
 PHASE = "throughput"
 """The phase whose advice counts unless the user names another: that of a tuned run."""
@@ -73,9 +73,9 @@ def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase:
     if hardware is None:
         return _failed(c.file, "verify.input", f"no hardware `{c.device.name}` in the stdlib", choices())
     if resolved is None:
-        recipe, wrong = read(c, hardware, library)
-        if recipe is None:
-            return Lint(c.file, wrong, through_bridge=False)
+        recipe = read(c, hardware, library)
+        if isinstance(recipe, Diagnostic):
+            return Lint(c.file, (recipe,), through_bridge=False)
     else:
         recipe = from_bridge(c, resolved, hardware, library)
     return report(recipe, rules.judge(recipe, book, phase), resolved.refusal if resolved else None, library.sources)
@@ -87,21 +87,11 @@ def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Librar
     places = {n: tuple((str(f), int(line)) for f, line in p) for n, p in resolved.places.items()}
     facts = stdlib_facts(fields.get("model.hf_model_id"), library)
     return Recipe(
-        target=c.file,
-        function=resolved.function,
-        file=resolved.source,
-        line=resolved.line,
-        fields=fields,
-        hardware=hardware,
-        world=c.world,
-        settled=resolved.resolved,
-        classes=resolved.classes,
-        places=places,
-        asked=resolved.asked,
-        whole=bool(resolved.built),
-        model=facts,
-        unknown=resolved.unknown,
-    )
+        target=c.file, function=resolved.function, file=resolved.source, line=resolved.line,
+        fields=fields, hardware=hardware, world=c.world, settled=resolved.resolved,
+        classes=resolved.classes, places=places, asked=resolved.asked, whole=bool(resolved.built),
+        model=facts, unknown=resolved.unknown,
+    )  # fmt: skip
 
 
 def machine(c: Case, library: Library) -> Hardware | None:
@@ -128,9 +118,9 @@ def against_plan(target: str, gpu: str | None = None, world: int | None = None) 
     hardware = machine(c, library)
     if hardware is None:
         return failed(target, "verify.input", f"no hardware `{c.device.name}` in the stdlib", choices())
-    recipe, found = read(c, hardware, library)
-    if recipe is None:
-        return failed(target, "verify.input", found[0].message, "; ".join(found[0].help))
+    recipe = read(c, hardware, library)
+    if isinstance(recipe, Diagnostic):
+        return failed(target, "verify.input", recipe.message, "; ".join(recipe.help))
     planned, read_fields = of_plan(c.plan), of_recipe(recipe.fields, recipe.classes)
     stated = [f for f in planned if f in read_fields]
     differ = [Mismatch(f, planned[f], read_fields[f]) for f in stated if read_fields[f] != planned[f]]

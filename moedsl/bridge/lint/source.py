@@ -37,27 +37,23 @@ _LANGUAGE = ("to_text_provider",)
 _SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
 
 
-def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, tuple[Diagnostic, ...]]:
+def read(c: Case, hardware: Hardware, library: Library) -> Recipe | Diagnostic:
     """Read the recipe from its source; a diagnostic if the function does not exist."""
     module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
     if module is None or c.function not in module.functions:
-        return None, (error("lint.source", file=c.file, function=c.function),)
+        return error("lint.source", file=c.file, function=c.function)
     reader = Reader()
     reader.call(module, module.functions[c.function], {})
-    recipe = Recipe(
+    return Recipe(
         target=c.file, function=c.function, file=str(module.path), line=module.functions[c.function].lineno,
         fields=reader.fields, hardware=hardware, world=c.world,
         classes=reader.classes, places=reader.places, asked=reader.asked, whole=False,
         model=stdlib_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
     )  # fmt: skip
-    return recipe, ()
 
 
 class Unknown:
     """A value that the source does not determine."""
-
-    def __repr__(self) -> str:
-        return "?"
 
 
 UNKNOWN = Unknown()
@@ -88,7 +84,12 @@ class Module:
             tree = foreign.parse_python_file(path)
         except OSError:
             return None
-        if tree is None or _depth(tree) > MOST_NESTED:
+        if tree is None:
+            return None
+        level: list[ast.AST] = [tree]
+        for _ in range(MOST_NESTED):
+            level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if level:
             return None
         functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
         constants = {
@@ -106,14 +107,6 @@ class Module:
                     beside_it |= {a.asname or a.name: (beside, a.name) for a in node.names}
         aliases = {a.asname or a.name: a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
         return Module(path, functions, constants, beside_it, aliases)
-
-
-def _depth(tree: ast.AST) -> int:
-    """How deep a syntax tree is nested."""
-    level, depth = [tree], 0
-    while level:
-        level, depth = [child for node in level for child in ast.iter_child_nodes(node)], depth + 1
-    return depth
 
 
 def _literal(node: ast.expr) -> Any:
@@ -160,18 +153,18 @@ class Reader:
 
     def assign(self, path: str, value: Any, at: Place) -> None:
         """Set one field, or forget it if the value is unknown."""
-        self.places[path] = self.behind(at)
-        for below in [n for n in self.fields if n.startswith(f"{path}.")]:
-            del self.fields[below]
-        if value is UNKNOWN or isinstance(value, Ref):
-            self.fields.pop(path, None)
-            self.unread.setdefault(f"{at[0]}:{at[1]}: the value of {path}")
-        else:
+        known = value is not UNKNOWN and not isinstance(value, Ref)
+        self.begin(path, at, keep=known)
+        if known:
             self.fields[path] = value
+        else:
+            self.cannot(f"the value of {path}", at)
 
-    def behind(self, at: Place) -> tuple[Place, ...]:
-        """A line and its callers, innermost first."""
-        return (at, *reversed(self.stack))
+    def begin(self, path: str, at: Place, keep: bool = False) -> None:
+        """Note the line, with its callers, that sets a field; forget what is below it and, unless `keep`, itself."""
+        self.places[path] = (at, *reversed(self.stack))
+        for known in [n for n in self.fields if n.startswith(f"{path}.") or (n == path and not keep)]:
+            del self.fields[known]
 
     def cannot(self, text: str, at: Place) -> None:
         """Note once that the source does not determine something at a line."""
@@ -284,20 +277,29 @@ class _Body:
         """Apply a call to the configuration, and return its value."""
         name = _dotted(node.func)
         found = self.function(name)
-        if found is not None:
-            module, function = found
-            self.reader.stack.append(self.at(node))
-            out = self.reader.call(module, function, self.arguments(function, node))
-            self.reader.stack.pop()
-            return out
-        return self.foreign(name, node)
+        if found is None:
+            return self.foreign(name, node)
+        module, function = found
+        named = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        given = {n: self.value(a) for n, a in zip(named, node.args, strict=False)}
+        given |= {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        self.reader.stack.append(self.at(node))
+        out = self.reader.call(module, function, given)
+        self.reader.stack.pop()
+        return out
 
     def foreign(self, name: str, node: ast.Call) -> Any:
         """Forget what a call of unknown code may change."""
         leaf = name.rpartition(".")[2]
         leaf = self.module.foreign.get(leaf, leaf)
         if leaf == FLEX_HELPER:
-            self.flex(node)
+            # it sets the dispatcher, its backend and the shared experts' overlap together
+            given = [k.value for k in node.keywords if k.arg == "moe_flex_dispatcher_backend"] + node.args[1:]
+            backend = self.value(given[0]) if given else None
+            self.reader.asked = backend if isinstance(backend, str) else None
+            values = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": backend}
+            for field, value in {**values, "moe_shared_expert_overlap": False}.items():
+                self.reader.assign(f"model.{field}", value, self.at(node))
         elif leaf == "ConfigContainer":
             for keyword in node.keywords:
                 if keyword.arg and isinstance(keyword.value, ast.Call):
@@ -310,21 +312,10 @@ class _Body:
             return Ref(CFG) if leaf.endswith(_MAKERS) else UNKNOWN
         return UNKNOWN
 
-    def flex(self, node: ast.Call) -> None:
-        """Apply Bridge's helper, which sets the dispatcher, its backend and the shared experts' overlap together."""
-        given = [k.value for k in node.keywords if k.arg == "moe_flex_dispatcher_backend"] + node.args[1:]
-        backend = self.value(given[0]) if given else None
-        self.reader.asked = backend if isinstance(backend, str) else None
-        values = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": backend}
-        for name, value in {**values, "moe_shared_expert_overlap": False}.items():
-            self.reader.assign(f"model.{name}", value, self.at(node))
-
     def construct(self, section: str, call: ast.Call) -> None:
         """Set a section from the keywords of its constructor; its other fields have the defaults of the class."""
         leaf = _dotted(call.func).rpartition(".")[2]
-        self.reader.assign(section, UNKNOWN, self.at(call))
-        self.reader.unread.popitem()
-        self.reader.places[section] = self.reader.behind(self.at(call))
+        self.reader.begin(section, self.at(call))
         if leaf in _LANGUAGE and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
             call = call.func.value
             leaf = _dotted(call.func).rpartition(".")[2]
@@ -358,11 +349,6 @@ class _Body:
         module = Module.of(beside[0]) if beside else None
         found = module.functions.get(beside[1]) if module and beside else None
         return (module, found) if module and found else None
-
-    def arguments(self, function: ast.FunctionDef, node: ast.Call) -> dict[str, Any]:
-        named = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-        out = {n: self.value(a) for n, a in zip(named, node.args, strict=False)}
-        return out | {k.arg: self.value(k.value) for k in node.keywords if k.arg}
 
 
 def _dotted(node: ast.expr) -> str:

@@ -16,13 +16,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field
 
@@ -46,7 +45,7 @@ def is_installed() -> bool:
         return False
 
 
-class Server:
+class Server(AbstractContextManager["Server"]):
     """One host of `verify`, which answers cases; `with Server() as server: server.judge(cases)`.
 
     It has the installed Bridge, or that of a release whose environment is made. The first answer waits for Bridge's
@@ -60,10 +59,7 @@ class Server:
         self._jobs = jobs
         self._numbers = itertools.count()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

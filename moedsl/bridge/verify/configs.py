@@ -1,7 +1,7 @@
 """Read a ConfigContainer: plain values by dotted field, attributes that are no fields, and who assigned each field.
 
-`flat` gives the values. `watching` records assignments: `Writers` the line that assigned last, whosever it is, and
-`Trace` the lines of a recipe.
+`flat` gives the values. `watching` records assignments in a `Trace`: the lines that assigned last, of a recipe or
+whosever they are.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import dataclasses
 import enum
 import inspect
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import Any
+from unittest.mock import patch
 
 from moedsl.facts.fields import absent
 
@@ -47,15 +48,22 @@ def _fields(section: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def defaults_of(config: Any) -> dict[str, Any]:
     """The default of each `section.field`; fields without a default are left out."""
-    holders = [("", config), *((f"{f.name}.", getattr(config, f.name)) for f in dataclasses.fields(config))]
-    own = [(prefix, f) for prefix, held in holders if dataclasses.is_dataclass(held) for f in dataclasses.fields(held)]
+    own = ((prefix, f) for prefix, value in _sections(config) for f in dataclasses.fields(value))
     return {f"{prefix}{f.name}": plain(f.default) for prefix, f in own if f.default is not dataclasses.MISSING}
 
 
 def sections(config: Any) -> dict[str, str]:
     """The name of each section's class; sections that are not dataclasses are left out."""
-    values = ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))
-    return {name: type(value).__name__ for name, value in values if dataclasses.is_dataclass(value)}
+    return {prefix.rstrip("."): type(value).__name__ for prefix, value in _sections(config) if prefix}
+
+
+def _sections(config: Any) -> Iterator[tuple[str, Any]]:
+    """The configuration and its sections that are dataclasses, each with the prefix of its fields."""
+    yield "", config
+    for section in dataclasses.fields(config):
+        value = getattr(config, section.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield f"{section.name}.", value
 
 
 def plain(value: Any) -> Any:
@@ -116,66 +124,32 @@ def _words(code: CodeType) -> Iterator[str]:
 
 OWN = str(Path(__file__).parents[2])
 STAND_IN = "moedsl's stand-in"
-
-
-class Writers:
-    """The last assignment of every object and name, recorded through `watching`, with the objects."""
-
-    def __init__(self) -> None:
-        self._by: dict[tuple[int, str], str] = {}
-        self._seen: dict[int, Any] = {}
-
-    def note(self, target: Any, name: str, _: Any) -> None:
-        """Record an assignment by its line below site-packages, or by a word for what replaces a package."""
-        self._seen[id(target)] = target
-        # the first frame that is neither this recorder nor a constructor that Python generated
-        frame = inspect.currentframe()
-        while frame is not None and frame.f_code.co_filename.startswith((__file__, "<")):
-            frame = frame.f_back
-        place = ""
-        if frame is not None:
-            file = frame.f_code.co_filename
-            place = STAND_IN if file.startswith(OWN) else f"{file.split('site-packages/')[-1]}:{frame.f_lineno}"
-        self._by[id(target), name] = place
-
-    def of(self, config: Any, field: str) -> str:
-        """The line, such as ``megatron/core/x.py:12``, that set a dotted field or its section; "" if none did."""
-        section, _, name = field.rpartition(".")
-        holder = getattr(config, section) if section else config
-        return self._by.get((id(holder), name)) or self._by.get((id(config), section), "")
-
-
 Place = tuple[str, int]
 """File and line, counted from 1."""
-Places = dict[str, tuple[Place, ...]]
-"""For each dotted field the place of its last assignment: the innermost line of a recipe, then its callers."""
-
 _RECIPES = ("/megatron/bridge/recipes/", "/megatron/bridge/perf_recipes/")
-_MISSING = object()
-
-
-class Notes(Protocol):
-    """Functions to call before each assignment."""
-
-    def note(self, target: Any, name: str, value: Any, /) -> None: ...
 
 
 class Trace:
-    """The last assignment by object and name. Objects are stored, so that no identity is used twice."""
+    """The last assignment of every object and name, recorded through `watching`.
 
-    def __init__(self, file: str) -> None:
-        self._file = os.path.realpath(file)
+    With the file of a recipe, only lines of that file and of Bridge's recipes count, and no defaults. Objects are
+    stored, so that no identity is used twice.
+    """
+
+    def __init__(self, recipe: str = "") -> None:
+        self._recipe = recipe and os.path.realpath(recipe)
         self._set: dict[tuple[int, str], tuple[Place, ...]] = {}
         self._seen: dict[int, Any] = {}
         self._ours: dict[str, bool] = {}
         self._asked: dict[int, str | None] = {}
 
     def note(self, target: Any, name: str, value: Any) -> None:
-        """Record an assignment; not a default, and not one that no line of a recipe made."""
+        """Record an assignment, by the innermost line and its callers; not if no line counts."""
         frame = inspect.currentframe()
         for _ in range(2):  # the caller of the watched `__setattr__`
             frame = frame.f_back if frame is not None else None
-        if frame is not None and frame.f_code.co_name == "__init__" and _is_default(target, name, value):
+        constructs = frame is not None and frame.f_code.co_name == "__init__"
+        if self._recipe and constructs and _is_default(target, name, value):
             return
         if name == "moe_token_dispatcher_type":
             # the dispatcher that Bridge's helper was called for, if it makes this assignment (bridge
@@ -183,35 +157,40 @@ class Trace:
             near = [f for f in (frame, frame.f_back if frame is not None else None) if f is not None]
             helper = next((f for f in near if f.f_code.co_name == "apply_flex_dispatcher_backend"), None)
             self._asked[id(target)] = helper.f_locals.get("moe_flex_dispatcher_backend") if helper else None
-        places = self._places(frame)
-        if places:
+        if places := tuple(self._places(frame)):
             self._seen[id(target)] = target
             self._set[id(target), name] = places
 
-    def places(self, config: Any) -> Places:
-        """Return the lines that set each field of `config`."""
-        out: Places = {}
-        for prefix, value in _sections(config):
-            for f in vars(value):
-                if places := self._set.get((id(value), f)):
-                    out[f"{prefix}{f}"] = places
-        return out
-
-    def asked(self, config: Any) -> str | None:
-        """Return the flex backend of the last change of the dispatcher; None if no helper of Bridge made it."""
-        return self._asked.get(id(config.model))
-
-    def _places(self, frame: FrameType | None) -> tuple[Place, ...]:
-        out: list[Place] = []
+    def _places(self, frame: FrameType | None) -> Iterator[Place]:
         while frame is not None:
             file = frame.f_code.co_filename
             if file not in self._ours:
                 known = file.replace(os.sep, "/")
-                self._ours[file] = os.path.realpath(file) == self._file or any(part in known for part in _RECIPES)
+                own = os.path.realpath(file) == self._recipe or any(part in known for part in _RECIPES)
+                # else neither this recorder nor a constructor that Python generated
+                self._ours[file] = own if self._recipe else not file.startswith((__file__, "<"))
             if self._ours[file]:
-                out.append((frame.f_code.co_filename, frame.f_lineno))
+                yield file, frame.f_lineno
             frame = frame.f_back
-        return tuple(out)
+
+    def places(self, config: Any) -> dict[str, tuple[Place, ...]]:
+        """The lines that set each dotted field of `config` last: the innermost one first, then its callers."""
+        fields = ((f"{prefix}{name}", (id(value), name)) for prefix, value in _sections(config) for name in vars(value))
+        return {field: self._set[at] for field, at in fields if at in self._set}
+
+    def asked(self, config: Any) -> str | None:
+        """The flex backend of the last change of the dispatcher; None if no helper of Bridge made it."""
+        return self._asked.get(id(config.model))
+
+
+def writer(places: Mapping[str, tuple[Place, ...]], field: str) -> str:
+    """The line, such as ``megatron/core/x.py:12``, that set a dotted field or its section, or a word for what replaces
+    a package; "" if none did."""
+    found = places.get(field) or places.get(field.rpartition(".")[0])
+    if not found:
+        return ""
+    file, line = found[0]
+    return STAND_IN if file.startswith(OWN) else f"{file.split('site-packages/')[-1]}:{line}"
 
 
 def _is_default(target: Any, name: str, value: Any) -> bool:
@@ -222,35 +201,18 @@ def _is_default(target: Any, name: str, value: Any) -> bool:
     return value is field.default or (type(value) in (bool, int, float, str) and value == field.default)
 
 
-def _sections(config: Any) -> Iterable[tuple[str, Any]]:
-    yield "", config
-    for section in dataclasses.fields(config):
-        value = getattr(config, section.name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            yield f"{section.name}.", value
-
-
 @contextmanager
-def watching(trace: Notes, config: Any) -> Generator[None]:
+def watching(trace: Trace, config: Any) -> Generator[None]:
     """Record every assignment to objects of the classes in `config`."""
-    classes = {type(value) for _, value in _sections(config)}
-    before = {c: c.__dict__.get("__setattr__", _MISSING) for c in classes}
-    for c in classes:
-        assign: Any = c.__setattr__
-        setattr(c, "__setattr__", _noting(trace, assign))  # noqa: B010, the class is any
-    try:
+
+    def noting(assign: Any) -> Callable[[Any, str, Any], None]:
+        def noted(self: Any, name: str, value: Any) -> None:
+            trace.note(self, name, value)
+            assign(self, name, value)
+
+        return noted
+
+    with ExitStack() as stack:
+        for kind in {type(value) for _, value in _sections(config)}:
+            stack.enter_context(patch.object(kind, "__setattr__", noting(kind.__setattr__)))
         yield
-    finally:
-        for c, old in before.items():
-            if old is _MISSING:
-                delattr(c, "__setattr__")
-            else:
-                setattr(c, "__setattr__", old)  # noqa: B010
-
-
-def _noting(trace: Notes, assign: Callable[[Any, str, Any], None]) -> Callable[[Any, str, Any], None]:
-    def noted(self: Any, name: str, value: Any) -> None:
-        trace.note(self, name, value)
-        assign(self, name, value)
-
-    return noted

@@ -35,10 +35,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Protocol
 
 from moedsl.bridge.verify import environments
 from moedsl.support import resources
@@ -88,7 +87,7 @@ Start = Callable[[Sequence[str], IO[bytes], Mapping[str, str]], Process]
 """As `popen`; the tests fork a process that has imported Bridge already."""
 
 
-class Host:
+class Host(AbstractContextManager["Host"]):
     """The parent's side. `folder` is a temporary folder for logs and answers; `close` removes it."""
 
     def __init__(self, module: str, environment: Mapping[str, str] | None = None, start: Start = popen) -> None:
@@ -102,10 +101,7 @@ class Host:
         self._unread = b""
         self._first: Message | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def first(self, deadline: float = float("inf")) -> Message | None:
@@ -170,7 +166,7 @@ class Host:
 
 
 def main() -> None:
-    """Import the module and what it loads, then fork until stdin ends."""
+    """Load the module, then start and end forks as the parent asks and report each end, until stdin ends."""
     out = os.dup(1)
     os.dup2(2, 1)  # whatever the imports print is no message
     work: Callable[[Mapping[str, Any], Tell], None]
@@ -183,15 +179,6 @@ def main() -> None:
         sys.exit(1)
     gc.freeze()  # a collection in a fork would copy every page
     _write(out, first)
-    _serve(work, out)
-
-
-def _write(out: int, message: Message) -> None:
-    os.write(out, f"{json.dumps(message)}\n".encode())  # at once: shorter than PIPE_BUF, so lines do not mix
-
-
-def _serve(work: Callable[[Mapping[str, Any], Tell], None], out: int) -> None:
-    """Start and end forks as the parent asks, and report each end; returns at the end of stdin."""
     woken, wake = os.pipe()
     for end in (woken, wake):
         os.set_blocking(end, False)
@@ -224,6 +211,10 @@ def _serve(work: Callable[[Mapping[str, Any], Tell], None], out: int) -> None:
                 ended.append((forks.pop(pid), os.waitstatus_to_exitcode(status)))
         if ended:
             _write(out, {"ended": ended})
+
+
+def _write(out: int, message: Message) -> None:
+    os.write(out, f"{json.dumps(message)}\n".encode())  # at once: shorter than PIPE_BUF, so lines do not mix
 
 
 def _end_group(pid: int) -> None:

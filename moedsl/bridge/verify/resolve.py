@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from operator import attrgetter
@@ -22,9 +22,9 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from moedsl.bridge.verify import configs, stand_ins
+from moedsl.bridge.verify import stand_ins
 from moedsl.bridge.verify.cases import Case, Change, Mismatch, Refusal, refusal
-from moedsl.bridge.verify.configs import Writers, defaults_of, flat, unknown, watching
+from moedsl.bridge.verify.configs import Trace, defaults_of, flat, sections, unknown, watching, writer
 from moedsl.emit.fields import rows, words
 from moedsl.emit.read_back import Configuration
 from moedsl.emit.settings import decided_fields
@@ -83,32 +83,24 @@ def resolve(case: Case) -> Resolved:
         source, line = os.path.realpath(inspect.getsourcefile(own) or source), inspect.getsourcelines(own)[1]
         config = build(case, function)
     except UnbuiltError as error:
-        return Resolved(
-            case.file, case.function, source, error.line, message=str(error), id="verify.recipe", help=error.help
-        )
+        place = (source, error.line)
+        return Resolved(case.file, case.function, *place, message=str(error), id="verify.recipe", help=error.help)
     except (Exception, SystemExit) as error:
         return Resolved(case.file, case.function, source, line, refusal=refusal(error, "recipe"))
-    noted = configs.Trace(inspect.getsourcefile(function) or case.source)
-    with configs.watching(noted, config):
+    trace = Trace(inspect.getsourcefile(function) or case.source)
+    with watching(trace, config):
         config = function()
     found = Resolved(
-        case.file,
-        case.function,
-        source,
-        line,
-        built=configs.flat(config),
-        classes=configs.sections(config),
-        unknown=dict(configs.unknown(config, code_of(module))),
-        asked=noted.asked(config),
-        places=noted.places(config),
-    )
+        case.file, case.function, source, line, built=flat(config), classes=sections(config),
+        unknown=dict(unknown(config, code_of(module))), asked=trace.asked(config), places=trace.places(config),
+    )  # fmt: skip
     try:
         with stand_ins.weights(config), stand_ins.checkpoint(config):
             runtime_config_update(config)
         refused = None
     except (Exception, SystemExit) as error:
         refused = refusal(error, "update")
-    return evolve(found, resolved=configs.flat(config), refusal=refused)
+    return evolve(found, resolved=flat(config), refusal=refused)
 
 
 class UnbuiltError(Exception):
@@ -196,10 +188,10 @@ def run_update(config: Any, written: Collection[str] = ()) -> tuple[Change, ...]
     """
     from megatron.bridge.training.config import runtime_config_update
 
-    before, defaults, writers = flat(config), defaults_of(config), Writers()
-    with watching(writers, config):
+    before, defaults, trace = flat(config), defaults_of(config), Trace()
+    with watching(trace, config):
         runtime_config_update(config)
-    after, out = flat(config), list[Change]()
+    after, places, out = flat(config), trace.places(config), list[Change]()
     for name, value in before.items():
         new = after.get(name)
         # Bridge appends MTP blocks to a hybrid's pattern
@@ -207,14 +199,12 @@ def run_update(config: Any, written: Collection[str] = ()) -> tuple[Change, ...]
         if value is None or same or name.endswith(".timers"):
             continue
         default = "default" if name in defaults and defaults[name] == value else "recipe"
-        out.append(Change(name, value, new, "plan" if name in written else default, writers.of(config, name)))
+        out.append(Change(name, value, new, "plan" if name in written else default, writer(places, name)))
     return tuple(out)
 
 
-def unknown_fields(config: Any, code: CodeType) -> tuple[Mismatch, ...]:
-    """Attributes that the recipe set and that are not fields."""
-    note = "no such field: Bridge never reads it"
-    return tuple(Mismatch(name, value, None, note) for name, value in unknown(config, code))
+_COPIED = ("comm_overlap", "mixed_precision")
+"""Sections whose fields Bridge copies to the model, where Megatron-Core reads them."""
 
 
 def compare_config(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mismatch, ...]:
@@ -234,7 +224,15 @@ def compare_config(config: Any, case: Case, num_microbatches: int | None) -> tup
         if (found := normalise(name, actual)) != value:
             out.append(Mismatch(name, value, found))
     fields = flat(config)
-    out += _words(fields, plan)
+    # the plan's words, against those read back from what Megatron-Core reads, as `lint` reads any recipe: however they
+    # were written. A word is skipped if the run sets a field that states it
+    read = words(Configuration({n: v for n, v in fields.items() if n.partition(".")[0] not in _COPIED}))
+    for word, planned in {**plan.layout.to_json(), **plan.batch.to_json(), **plan.policy.to_json()}.items():
+        value = read.get(word)
+        actual = json_value(value)
+        same = value == frozenset(planned) if isinstance(value, frozenset) else actual in (None, planned)
+        if not same and not plan.set.keys() & {r.path for r in rows(word)}:
+            out.append(Mismatch(word, planned, actual))
     if (word := plan.set.get(PREPROCESSING)) is not None:  # an object, before 0.6 a keyword of the dataset
         if has(PREPROCESSING, plan.target.bridge):
             wanted, found = f"<{CHOICES[PREPROCESSING][word].name}>", fields.get(PREPROCESSING)
@@ -247,24 +245,6 @@ def compare_config(config: Any, case: Case, num_microbatches: int | None) -> tup
     own = {name: str(value) for name, value in variables.items()}
     out += [Mismatch(f"{prefix}{n}", v, own.get(n)) for n, v in env.items() if own.get(n) != str(v)]
     return tuple(out)
-
-
-_COPIED = ("comm_overlap", "mixed_precision")
-"""Sections whose fields Bridge copies to the model, where Megatron-Core reads them."""
-
-
-def _words(fields: Mapping[str, Any], plan: Plan) -> Iterator[Mismatch]:
-    """Compare the plan's words with those read back from what Megatron-Core reads, as `lint` reads any recipe.
-
-    This does not depend on how the words were written. A word is skipped if the run sets a field that states it.
-    """
-    read = words(Configuration({n: v for n, v in fields.items() if n.partition(".")[0] not in _COPIED}))
-    for word, planned in {**plan.layout.to_json(), **plan.batch.to_json(), **plan.policy.to_json()}.items():
-        value = read.get(word)
-        resolved = json_value(value)
-        same = value == frozenset(planned) if isinstance(value, frozenset) else resolved in (None, planned)
-        if not same and not plan.set.keys() & {r.path for r in rows(word)}:
-            yield Mismatch(word, planned, resolved)
 
 
 def compare_stages(

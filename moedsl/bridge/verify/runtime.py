@@ -30,37 +30,37 @@ class _PassedError(Exception):
 class _Stop:
     """An object whose use means that the checks have passed."""
 
-    def _stop(self, *args: object) -> NoReturn:
+    def __getitem__(self, *args: object) -> NoReturn:
         raise _PassedError
 
-    __floordiv__ = __getitem__ = __iter__ = __len__ = _stop
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise _PassedError
+    __floordiv__ = __iter__ = __len__ = __getattr__ = __getitem__
 
 
 def ask(config: Any, groups: Any) -> tuple[tuple[Refusal, ...], int | None]:
     """List every later refusal, and the number of microbatches if it can be computed. Needs the process groups."""
     out: list[Refusal] = []
     count: list[int] = []
-    _try(out, lambda: count.append(microbatches(config)))
+    _try(out, "runtime", lambda: count.append(microbatches(config)))
     if count:
-        _try(out, lambda: _schedule(config, groups, count[0]))
+        _try(out, "runtime", lambda: _schedule(config, groups, count[0]))
     if config.model.num_moe_experts:
-        _try(out, lambda: _moe_forward(config, groups))
-    _try(out, lambda: _quantisation(config.model))
+        _try(out, "runtime", lambda: _moe_forward(config, groups))
+    _try(out, "runtime", lambda: _quantisation(config.model))
     if config.ddp.use_megatron_fsdp:
-        _try(out, lambda: _sharded_mesh(config, groups))
+        _try(out, "runtime", lambda: _sharded_mesh(config, groups))
     return tuple(out), count[0] if count else None
 
 
-def _try(out: list[Refusal], question: Callable[[], object]) -> None:
+def _try(out: list[Refusal], question: str, asked: Callable[[], object]) -> None:
+    """Note the refusal of a question. One of a step may come from any code, others only from NVIDIA's."""
     try:
-        question()
+        asked()
     except _PassedError:
         return
     except Exception as error:
-        out.append(refusal(error, "runtime"))
+        if question != "runtime" and not is_theirs(error):
+            raise
+        out.append(refusal(error, question))
 
 
 def microbatches(config: Any) -> int:
@@ -148,19 +148,10 @@ def ask_stage(config: Any, chunks: Sequence[Any], groups: Any) -> tuple[list[Ref
     refused: list[Refusal] = []
     cautions: list[str] = []
     if config.model.overlap_moe_expert_parallel_comm:
-        _try_theirs(refused, "overlap", lambda: [_overlapped_schedule(config, chunk) for chunk in chunks])
+        _try(refused, "overlap", lambda: [_overlapped_schedule(config, chunk) for chunk in chunks])
     if config.model.cuda_graph_impl == "transformer_engine":
-        _try_theirs(refused, "graphs", lambda: cautions.extend(_captured(config, chunks, groups)))
+        _try(refused, "graphs", lambda: cautions.extend(_captured(config, chunks, groups)))
     return refused, cautions
-
-
-def _try_theirs(out: list[Refusal], question: str, asked: Callable[[], object]) -> None:
-    try:
-        asked()
-    except Exception as error:
-        if not is_theirs(error):
-            raise
-        out.append(refusal(error, question))
 
 
 def _overlapped_schedule(config: Any, chunk: Any) -> None:

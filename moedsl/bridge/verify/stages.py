@@ -43,24 +43,9 @@ NAMES = {
     "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP": "ETP_EP",
     "EXPERT_DATA_PARALLEL_GROUP": "EDP",
 }
-_OF_GRIDS = {
-    "tp": "TENSOR_MODEL_PARALLEL_GROUP",
-    "cp": "CONTEXT_PARALLEL_GROUP",
-    "dp": "DATA_PARALLEL_GROUP",
-    "dp cp": "DATA_PARALLEL_GROUP_WITH_CP",
-    "pp": "PIPELINE_MODEL_PARALLEL_GROUP",
-    "tp cp": "TENSOR_AND_CONTEXT_PARALLEL_GROUP",
-    "tp pp": "MODEL_PARALLEL_GROUP",
-}
-_OF_EXPERT_GRIDS = {
-    "ep": "EXPERT_MODEL_PARALLEL_GROUP",
-    "tp": "EXPERT_TENSOR_PARALLEL_GROUP",
-    "tp ep": "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP",
-    "dp": "EXPERT_DATA_PARALLEL_GROUP",
-    "inner_dp outer_dp": "EXPERT_DATA_PARALLEL_GROUP",
-}
-"""The same groups where Bridge makes them by dimensions of a grid (dist.use_decentralized_pg): bridge
-training/initialize.py:431-490."""
+_OF_EXPERT_GRIDS = {"ep": "EP", "tp": "ETP", "tp ep": "ETP_EP", "dp": "EDP", "inner_dp outer_dp": "EDP"}
+"""Our name for the dimensions of a grid of experts, where Bridge makes groups by the dimensions of a grid
+(dist.use_decentralized_pg): bridge training/initialize.py:431-490. Of the other grids they are the name."""
 
 
 def layout_of(config: Any, world: int) -> dict[str, int]:
@@ -111,8 +96,10 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
         return real(ranks, *args, **kwargs | {"backend": None, "pg_options": None})
 
     def create_pg(grid: HyperCommGrid, dims: list[str], **kwargs: Any) -> Any:
-        names = _OF_EXPERT_GRIDS if "ep" in grid.dim_names else _OF_GRIDS
-        return real_of_grid(grid, dims, **kwargs | {"group_desc": names.get(" ".join(dims))})
+        words = " ".join(dims)
+        name = _OF_EXPERT_GRIDS.get(words) if "ep" in grid.dim_names else words.upper().replace(" ", "_")
+        description = next((theirs for theirs, ours in NAMES.items() if ours == name), None)
+        return real_of_grid(grid, dims, **kwargs | {"group_desc": description})
 
     with (
         patch.object(dist, "new_group", new_group),
@@ -166,9 +153,31 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
 
     A parameter is an expert's if Megatron-Core marks it so: its gradient is reduced over EDP (`allreduce` False).
     """
+    from megatron.core.enums import ModelType
+
+    provider: Any = importlib.import_module("megatron.bridge.models.model_provider")
     prepare(config.model)
     whole: dict[str, int] = {}
-    stages = [_stage(config, case.world, stage, rank, whole, look) for stage, rank in enumerate(pp_ranks)]
+    stages: list[dict[str, Any]] = []
+    for stage, rank in enumerate(pp_ranks):
+        groups, _ = initialise(config, case.world, rank, alone=True)
+        config.model._pg_collection = groups
+        config.model.perform_initialization = False  # the adapters of a stage before this one switch it on
+        with meta_device():
+            chunks = provider._create_model(config.model, ModelType.encoder_or_decoder, groups)
+            chunks = chunks if isinstance(chunks, list) else [chunks]
+            if config.peft is not None:
+                # add the adapters, as training does after it has read the weights (megatron/bridge/training/setup.py:
+                # 642); on the meta device no rank has parameters to send to the others
+                kind: Any = importlib.import_module("megatron.bridge.peft.utils").ParallelLinearAdapter
+                kind._synchronize_shared_expert_parameters = lambda self: None
+                chunks = config.peft(chunks)
+            for chunk in chunks:
+                whole.update(_unique(chunk, groups))
+            look(chunks, groups)
+        described = [_chunk(chunk) for chunk in chunks]
+        total = {kind: sum(c[kind] for c in described) for kind in ("dense", "expert")}
+        stages.append({"stage": stage, "rank": rank, **total, "chunks": described})
     return stages, sum(whole.values())
 
 
@@ -190,30 +199,6 @@ def prepare(model: Any) -> None:
     model.init_model_with_meta_device = True
     model.gradient_accumulation_fusion = False
     model.fp8_param = model.fp4_param = False
-
-
-def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int], look: Look) -> dict[str, Any]:
-    from megatron.core.enums import ModelType
-
-    provider: Any = importlib.import_module("megatron.bridge.models.model_provider")
-    groups, _ = initialise(config, world, rank, alone=True)
-    config.model._pg_collection = groups
-    config.model.perform_initialization = False  # the adapters of a stage before this one switch it on
-    with meta_device():
-        chunks = provider._create_model(config.model, ModelType.encoder_or_decoder, groups)
-        chunks = chunks if isinstance(chunks, list) else [chunks]
-        if config.peft is not None:
-            # add the adapters, as training does after it has read the weights (megatron/bridge/training/setup.py:642);
-            # on the meta device no rank has parameters to send to the others
-            kind: Any = importlib.import_module("megatron.bridge.peft.utils").ParallelLinearAdapter
-            kind._synchronize_shared_expert_parameters = lambda self: None
-            chunks = config.peft(chunks)
-        for chunk in chunks:
-            whole.update(_unique(chunk, groups))
-        look(chunks, groups)
-    described = [_chunk(chunk) for chunk in chunks]
-    total = {kind: sum(c[kind] for c in described) for kind in ("dense", "expert")}
-    return {"stage": stage, "rank": rank, **total, "chunks": described}
 
 
 def _chunk(model: Any) -> dict[str, int]:
@@ -242,7 +227,6 @@ def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:
 
 
 _META = torch.device("meta")
-_REPLACED = ("Stream", "Event", "current_stream")
 
 
 class _Nothing:
@@ -265,30 +249,22 @@ class _ToMeta(TorchFunctionMode):
         if kwargs.get("device") is not None:
             kwargs["device"] = _META
         if func is torch.Tensor.to:
-            args = (args[0], *map(_redirect, args[1:]))
+            args = (args[0], *(_META if self.is_device(value) else value for value in args[1:]))
         return func(*args, **kwargs)
 
-
-def _redirect(value: Any) -> Any:
-    """An argument of `to`: a device, by its name or its number, becomes the meta device."""
-    is_name = isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return _META if is_name or is_number or isinstance(value, torch.device) else value
+    @staticmethod
+    def is_device(value: Any) -> bool:
+        """Whether an argument of `to` is a device, or the name or the number of one."""
+        is_name = isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return is_name or is_number or isinstance(value, torch.device)
 
 
 @contextmanager
 def meta_device() -> Generator[None]:
     """Make tensors without storage, and let torch.cuda have streams without a GPU."""
-    cuda: Any = torch.cuda
-    saved = {name: getattr(cuda, name) for name in _REPLACED}
-    cuda.Stream = cuda.Event = _Nothing
-    cuda.current_stream = lambda *args, **kwargs: _Nothing()
-    try:
-        with _META, _ToMeta():
-            yield
-    finally:
-        for name, value in saved.items():
-            setattr(cuda, name, value)
+    with patch.multiple(torch.cuda, Stream=_Nothing, Event=_Nothing, current_stream=_Nothing), _META, _ToMeta():
+        yield
 
 
 _YARN = "megatron.core.models.common.embeddings.yarn_rotary_pos_embedding"

@@ -112,33 +112,66 @@ def installed(name: str) -> bool:
 
 
 MIXER = "megatron.core.ssm.mamba_mixer"
+MAMBA = ("mamba_ssm", "causal_conv1d")
 
 
 def install_mamba() -> None:
     """Install stand-ins if needed; call after `install_engine`, before anything else of megatron is imported."""
-    absent = _absent()
+    absent = [package for package in MAMBA if not installed(package)]
     if not absent or not installed("megatron-core"):
         return
-    made: list[str] = []
-    for package in absent:
-        for name, names in _PACKAGES[package]().items():
-            module = ModuleType(name)
-            module.__spec__ = ModuleSpec(name, None, is_package=True)
-            module.__path__ = []
-            vars(module).update(names)
-            sys.modules[name] = module
-            made.append(name)
+    modules = {name: names for package in absent for name, names in _mamba_modules()[package].items()}
+    for name, names in modules.items():
+        sys.modules[name] = module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None, is_package=True)
+        module.__path__ = []
+        vars(module).update(names)
     try:
         importlib.import_module(MIXER)
     finally:
-        for name in made:
+        for name in modules:
             del sys.modules[name]
 
 
-def mamba_packages(model: Any) -> tuple[str, ...]:
-    """The packages that a model's layers would call and that are not installed."""
-    layers = getattr(model, "hybrid_layer_pattern", None) or ""
-    return tuple(f"{name} (no kernel of it computes)" for name in _absent()) if "M" in layers else ()
+def _mamba_modules() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    """The modules that the mixer imports of each package, with the names that it imports from them."""
+    import torch
+
+    def kernel(name: str) -> Callable[..., Any]:
+        def absent(*args: object, **kwargs: object) -> None:
+            raise RuntimeError(f"{name} needs a package of kernels that is absent")
+
+        return absent
+
+    class RMSNorm(torch.nn.Module):
+        """The norm after the scan, as the mixer makes it (megatron/core/ssm/mamba_mixer.py:417): a weight a channel."""
+
+        def __init__(
+            self, hidden_size: int, eps: float = 1e-5, group_size: int | None = None, norm_before_gate: bool = True,
+            device: Any = None, dtype: Any = None,
+        ) -> None:  # fmt: skip
+            super().__init__()
+            self.eps, self.group_size, self.norm_before_gate = eps, group_size, norm_before_gate
+            self.weight = torch.nn.Parameter(torch.ones(hidden_size, device=device, dtype=dtype))
+            self.register_parameter("bias", None)
+
+        forward = kernel("mamba_ssm.RMSNorm")
+
+    scans = ("mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined")
+    states = "causal_conv1d_varlen_states"
+    return {
+        "mamba_ssm": {
+            "mamba_ssm": {},
+            "mamba_ssm.ops": {},
+            "mamba_ssm.ops.triton": {},
+            "mamba_ssm.ops.triton.layernorm_gated": {"RMSNorm": RMSNorm},
+            "mamba_ssm.ops.triton.ssd_combined": {name: kernel(f"mamba_ssm.{name}") for name in scans},
+        },
+        "causal_conv1d": {
+            "causal_conv1d": {"causal_conv1d_fn": kernel("causal_conv1d.causal_conv1d_fn")},
+            "causal_conv1d.causal_conv1d_varlen": {states: kernel(f"causal_conv1d.{states}")},
+        },
+    }
 
 
 def leave_random_states() -> None:
@@ -148,63 +181,6 @@ def leave_random_states() -> None:
     for name in (MIXER, "megatron.core.tensor_parallel.layers"):
         module: Any = importlib.import_module(name)
         module.get_cuda_rng_tracker = lambda: SimpleNamespace(fork=nullcontext)
-
-
-def _mamba_ssm() -> Mapping[str, Mapping[str, Any]]:
-    scans = ("mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined")
-    # The norm after the scan, as the mixer makes it (megatron/core/ssm/mamba_mixer.py:417): one weight a channel
-    import torch
-
-    class RMSNorm(torch.nn.Module):
-        def __init__(
-            self,
-            hidden_size: int,
-            eps: float = 1e-5,
-            group_size: int | None = None,
-            norm_before_gate: bool = True,
-            device: Any = None,
-            dtype: Any = None,
-        ) -> None:
-            super().__init__()
-            self.eps, self.group_size, self.norm_before_gate = eps, group_size, norm_before_gate
-            self.weight = torch.nn.Parameter(torch.ones(hidden_size, device=device, dtype=dtype))
-            self.register_parameter("bias", None)
-
-        forward = _kernel("mamba_ssm.RMSNorm")
-
-    return {
-        "mamba_ssm": {},
-        "mamba_ssm.ops": {},
-        "mamba_ssm.ops.triton": {},
-        "mamba_ssm.ops.triton.layernorm_gated": {"RMSNorm": RMSNorm},
-        "mamba_ssm.ops.triton.ssd_combined": {name: _kernel(f"mamba_ssm.{name}") for name in scans},
-    }
-
-
-def _causal_conv1d() -> Mapping[str, Mapping[str, Any]]:
-    states = "causal_conv1d_varlen_states"
-    return {
-        "causal_conv1d": {"causal_conv1d_fn": _kernel("causal_conv1d.causal_conv1d_fn")},
-        "causal_conv1d.causal_conv1d_varlen": {states: _kernel(f"causal_conv1d.{states}")},
-    }
-
-
-_PACKAGES: Mapping[str, Callable[[], Mapping[str, Mapping[str, Any]]]] = {
-    "mamba_ssm": _mamba_ssm,
-    "causal_conv1d": _causal_conv1d,
-}
-"""The modules that the mixer imports of each package, with the names that it imports from them."""
-
-
-def _kernel(name: str) -> Callable[..., Any]:
-    def absent(*args: object, **kwargs: object) -> None:
-        raise RuntimeError(f"{name} needs a package of kernels that is absent")
-
-    return absent
-
-
-def _absent() -> list[str]:
-    return [package for package in _PACKAGES if not installed(package)]
 
 
 _MISSING: list[str] = []
@@ -220,10 +196,12 @@ def install_sparse_attention() -> None:
             setattr(utils, _LOOK, lambda: ())
 
 
-def sparse_packages(model: Any) -> tuple[str, ...]:
+def absent_packages(model: Any) -> tuple[str, ...]:
     """The packages that a model's layers would call and that are not installed."""
-    called = getattr(model, "dsa_kernel_backend", None) == "cudnn"
-    return tuple(f"{name} (no kernel of it computes)" for name in _MISSING) if called else ()
+    mixes = "M" in (getattr(model, "hybrid_layer_pattern", None) or "")
+    sparse = getattr(model, "dsa_kernel_backend", None) == "cudnn"
+    names = [*(n for n in MAMBA if mixes and not installed(n)), *(_MISSING if sparse else ())]
+    return tuple(f"{name} (no kernel of it computes)" for name in names)
 
 
 @contextmanager

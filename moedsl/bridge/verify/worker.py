@@ -12,10 +12,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import torch.distributed as dist
 from attrs import define, field
 
 from moedsl.bridge.verify import resolve, runtime, stages, stand_ins
 from moedsl.bridge.verify.cases import Case, Mismatch, Refusal, Report, failed, is_theirs, refusal
+from moedsl.bridge.verify.configs import unknown
 from moedsl.bridge.verify.resolve import UnbuiltError
 from moedsl.bridge.verify.stages import initialise
 from moedsl.emit.settings import stated
@@ -58,9 +60,8 @@ class _Findings:
 def judge(case: Case, stand_ins: str = "") -> Report:
     """Ask every question about `case`. `stand_ins` is the folder of stand-in model configurations."""
     found, start = _Findings(), time.monotonic()
-    opened = _watch(stand_ins) if stand_ins else set[str]()
     failure = ""
-    with _listening() as messages:
+    with _listening(stand_ins) as (messages, opened):
         try:
             _questions(case, found)
         except _RefusedError:
@@ -91,15 +92,11 @@ def _questions(case: Case, found: _Findings) -> None:
     stand_ins.be_current()
     with stand_ins.processors() as replaced:
         config, code = found.ask("recipe", lambda: resolve.load(case))
-    found.mismatches += resolve.unknown_fields(config, code)
+    nothing = "no such field: Bridge never reads it"
+    found.mismatches += [Mismatch(name, value, None, nothing) for name, value in unknown(config, code)]
     written = {s.path for _, settings in stated(case.plan) for s in settings} if case.plan else set[str]()
     with stand_ins.checkpoint(config) as elsewhere:
-        found.stood_in = (
-            *dict.fromkeys(replaced),
-            *elsewhere,
-            *stand_ins.mamba_packages(config.model),
-            *stand_ins.sparse_packages(config.model),
-        )
+        found.stood_in = (*dict.fromkeys(replaced), *elsewhere, *stand_ins.absent_packages(config.model))
         found.more["changed"] = found.ask("update", lambda: resolve.run_update(config, written))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
     found.ask("overlap", lambda: runtime.make_user_buffers(config))
@@ -115,20 +112,15 @@ def _questions(case: Case, found: _Findings) -> None:
     found.more["groups"], differing = stages.compare_groups(made, config, case)
     found.mismatches += differing
     found.stood_in += stand_ins.vocabulary(config)
-    if case.stages:
-        _stages(case, config, collection, found)
-
-
-def _stages(case: Case, config: Any, collection: Any, found: _Findings) -> None:
-    import torch.distributed as dist
+    if not case.stages:
+        return
 
     def look(chunks: list[Any], of_stage: Any) -> None:
         """Ask each stage, and list each finding once; nothing without the number of microbatches."""
-        if found.more["settled"]["num_microbatches"] is None:
-            return
-        refused, cautions = runtime.ask_stage(config, chunks, of_stage)
-        found.refusals += [r for r in refused if r not in found.refusals]
-        found.cautions += [c for c in cautions if c not in found.cautions]
+        if count is not None:
+            refused, cautions = runtime.ask_stage(config, chunks, of_stage)
+            found.refusals += [r for r in refused if r not in found.refusals]
+            found.cautions += [c for c in cautions if c not in found.cautions]
 
     ranks = dist.get_process_group_ranks(collection.pp)
     counted, whole = found.ask("stages", lambda: stages.count(config, case, ranks, look))
@@ -137,23 +129,13 @@ def _stages(case: Case, config: Any, collection: Any, found: _Findings) -> None:
     found.mismatches += differing
 
 
-def _watch(folder: str) -> set[str]:
-    """Record the models whose stand-in configuration this process opens from now on, as org/name."""
+@contextmanager
+def _listening(folder: str) -> Generator[tuple[list[str], set[str]]]:
+    """Collect what NVIDIA's code logs at WARNING and above, each line once; and as org/name the models whose stand-in
+    configuration in `folder` this process opens from now on."""
+    messages: list[str] = []
     opened: set[str] = set()
     prefix = os.path.join(os.path.realpath(folder), "models--")
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(prefix):
-            opened.add(arguments[0][len(prefix) :].split(os.sep)[0].replace("--", "/", 1))
-
-    sys.addaudithook(hook)
-    return opened
-
-
-@contextmanager
-def _listening() -> Generator[list[str]]:
-    """Collect what NVIDIA's code logs at WARNING and above, each line once."""
-    messages: list[str] = []
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -161,10 +143,16 @@ def _listening() -> Generator[list[str]]:
             if text not in messages and not any(quiet in text for quiet in _QUIET):
                 messages.append(text)
 
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(prefix):
+            opened.add(arguments[0][len(prefix) :].split(os.sep)[0].replace("--", "/", 1))
+
+    if folder:
+        sys.addaudithook(hook)
     warnings.filterwarnings("ignore")
     listener = Listener(logging.WARNING)
     logging.getLogger().addHandler(listener)
     try:
-        yield messages
+        yield messages, opened
     finally:
         logging.getLogger().removeHandler(listener)

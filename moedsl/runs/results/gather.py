@@ -67,7 +67,7 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
         try:
             log.open("rb").close()
         except OSError as e:
-            found.append(error("read.denied", Span(str(log), 0, 0), path=log, problem=e.strerror or e))
+            found.append(error("read.denied:refused", Span(str(log), 0, 0), path=log, reason=e.strerror or e))
     return runs, found
 
 
