@@ -37,6 +37,9 @@ WRONG = {
     "no time": _trace('{"ph":"X","cat":"kernel","name":"x"}'),
     "a duration without end": _trace(KERNEL_EVENT % ('"x"', 1, "Infinity", "{}")),
     "a correlation that is NaN": _trace(KERNEL_EVENT % ('"x"', 1, 1, '{"correlation": NaN}')),
+    "more devices than a machine has": _trace(
+        *(KERNEL_EVENT.replace('"pid":0', f'"pid":{i}') % ('"x"', 1, 1, "{}") for i in range(1, 100))
+    ),
     "a thread that is an object": _trace('{"ph":"X","cat":"kernel","name":"x","ts":1,"dur":1,"tid":{}}'),
 }
 ODD = {

@@ -154,12 +154,12 @@ def test_random_histories(seed: int) -> None:
     states = a.history[-(sum(e["action"] != "free_completed" for e in a.events[len(a.events) - kept :]) + 1) :]
     totals = {sum(size for size, _ in s.values()) for s in states} | {sum(x for x, _ in a.history[-1].values())}
     assert memory.peak == max(totals)
-    assert sum(size for size, _ in memory.live) == memory.peak == max(memory.over_time)
+    assert sum(one.size for one in memory.live) == memory.peak == max(memory.over_time)
     assert {*memory.over_time} <= totals
     if kept == len(a.events):
         best = max(a.history, key=lambda s: sum(size for size, _ in s.values()))
         want = sorted((size, frames[0]["line"]) for size, frames in best.values())
-        assert sorted((size, frames[0][1]) for size, frames in memory.live) == want
+        assert sorted((one.size, one.frames[0][1]) for one in memory.live) == want
 
 
 def test_nothing_of_a_pickle_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
