@@ -154,7 +154,7 @@ def test_random_histories(seed: int) -> None:
     states = a.history[-(sum(e["action"] != "free_completed" for e in a.events[len(a.events) - kept :]) + 1) :]
     totals = {sum(size for size, _ in s.values()) for s in states} | {sum(x for x, _ in a.history[-1].values())}
     assert memory.peak == max(totals)
-    assert sum(one.size for one in memory.live) == memory.peak == max(memory.over_time)
+    assert sum(size for size, _ in memory.live) == memory.peak == max(memory.over_time)
     assert {*memory.over_time} <= totals
     if kept == len(a.events):
         best = max(a.history, key=lambda s: sum(size for size, _ in s.values()))
