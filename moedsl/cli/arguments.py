@@ -20,9 +20,12 @@ class Command:
 
 
 def _arg(words: str, help: str = "", **options: Any) -> Argument:
-    """An argument by its names and the placeholder of its value, as in "-o --output DIR"."""
+    """An argument by its names and the placeholder of its value, as in "-o --output DIR", "file FILE?" (none or one),
+    "files FILE*" (any number) and "files FILE+" (one or more)."""
     names = tuple(w for w in words.split() if w.startswith("-")) or (words.split()[0],)
     value = "".join(words.split(maxsplit=len(names))[len(names) :])
+    if value.endswith(("?", "*", "+")):
+        value, options["nargs"] = value[:-1], value[-1]
     return names, {"metavar": value or None, "help": help or None, **options}
 
 
@@ -30,13 +33,13 @@ def _flag(words: str, help: str) -> Argument:
     return tuple(words.split()), {"action": "store_true", "help": help}
 
 
-def _amount(name: str) -> Any:
-    """Make a reader of `moedsl.queries.amounts`, imported when an argument needs it."""
+def _number(words: str, help: str, reader: str, **options: Any) -> Argument:
+    """An argument that a function of `moedsl.queries.amounts` reads, which is imported when it is given."""
 
     def read(text: str) -> Any:
-        return getattr(importlib.import_module("moedsl.queries.amounts"), name)(text)
+        return getattr(importlib.import_module("moedsl.queries.amounts"), reader)(text)
 
-    return read
+    return _arg(words, help, type=read, **options)
 
 
 class _Named(argparse.Action):
@@ -58,9 +61,8 @@ class _Place(argparse.Action):
         if not values:
             raise argparse.ArgumentError(self, f"the text is empty: name a {what}, or leave it out")
         if values == "-" and not self.printed:
-            raise argparse.ArgumentError(
-                self, f"- is not standard output here: name a {what}, such as ./- for this name"
-            )
+            text = f"- is not standard output here: name a {what}, such as ./- for this name"
+            raise argparse.ArgumentError(self, text)
         setattr(namespace, self.dest, None if values == "-" else values)
 
 
@@ -70,25 +72,26 @@ class _Printed(_Place):
     printed = True
 
 
+def _named(words: str, help: str) -> Argument:
+    return _arg(words, help, default="", action=_Named)
+
+
+def _place(words: str, help: str, **options: Any) -> Argument:
+    return _arg(words, help, action=_Place, **options)
+
+
 _JSON = _flag("--json", "print JSON")
 _SARIF = _flag("--sarif", "print SARIF 2.1.0, which code hosts show at the line")
 _FILE = "a .moe file, or - for standard input"
 _TEXT = _arg("-e --expression TEXT", "the program itself")
-_LIKE = _arg(
-    "--like RECIPE", "with the layout of this recipe of Bridge's, where the program does not pin another", default="",
-    action=_Named,
-)  # fmt: skip
-_TARGET = _arg(
-    "--target VERSION", "the release of Megatron Bridge, whatever the program states; `moedsl targets` lists them",
-    default="", action=_Named,
-)  # fmt: skip
-_PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT, _LIKE)
+_LIKE = _named("--like RECIPE", "with the layout of this recipe of Bridge's, where the program does not pin another")
+_TARGET = _named(
+    "--target VERSION", "the release of Megatron Bridge, whatever the program states; `moedsl targets` lists them"
+)
+_PROGRAM = (_arg("file FILE?", _FILE), _TEXT, _LIKE)
 _SENT = (
     _arg(
-        "--cluster NAME",
-        "submit to this cluster; without a name to the run file's only one or its default",
-        nargs="?",
-        const="",
+        "--cluster NAME?", "submit to this cluster; without a name to the run file's only one or its default", const=""
     ),
     _arg("--run NAME", "the run of a file that has several (default: all of them)"),
     _flag("--dryrun", "print exactly what would be sent, and send nothing"),
@@ -108,33 +111,29 @@ _PRINTED = (
     _arg("--stop-after", "print the output of this stage and stop", choices=_STAGES),
 )
 _BUDGET = (
-    _arg("--tokens N", "days and GPU-hours for a budget such as 10T or 500B", type=_amount("tokens")),
-    _arg("--price P", "price of a GPU-hour: also print the cost of --tokens", type=_amount("price")),
+    _number("--tokens N", "days and GPU-hours for a budget such as 10T or 500B", "tokens"),
+    _number("--price P", "price of a GPU-hour: also print the cost of --tokens", "price"),
 )
 _RECIPE = (
     _arg("--gpu", "the hardware of a recipe without a plan"),
-    _arg("--world", "the number of GPUs of a recipe without a plan", type=_amount("gpus")),
+    _number("--world", "the number of GPUs of a recipe without a plan", "gpus"),
 )
 _READ_ONLY = _flag(
     "--read-only", "run nothing: read what the source states, and say what it leaves open (default: Bridge runs it)"
 )
-_STOP = _arg(
-    "--stop SHARE", "the expected gain below which no run is worth it (default: 1%%)", type=_amount("share"),
-    default=0.01,
-)  # fmt: skip
+_STOP = _number(
+    "--stop SHARE", "the expected gain below which no run is worth it (default: 1%%)", "share", default=0.01
+)
+_PRINTED_FILE = _arg("-o --output FILE", "where to write it (default: standard output)", action=_Printed)
+_PATHS = _arg("paths PATH+", "an experiment's id, a folder of runs, a log in the folder of its plan.json, or LOG=PLAN")
+_WARMUP = _number("--warmup N", "iterations left out (default: 10, a third of a shorter run)", "whole")
 _FOREIGN = _flag("--force", "overwrite a file that moedsl did not write, or that was edited")
 
 COMMANDS: Mapping[str, Command] = {
     "init": Command(
         "run_files.init",
         "write a first run file: asks for model, GPUs and task",
-        _arg(
-            "file FILE",
-            "where to write it (default: run.moe); an existing file stays",
-            nargs="?",
-            default="run.moe",
-            action=_Place,
-        ),
+        _place("file FILE?", "where to write it (default: run.moe); an existing file stays", default="run.moe"),
         _arg("--model", "the model, as `moedsl models` lists them"),
         _arg("--machines 'GPU x N'", "the GPUs, as `moedsl hardware` lists them, and their number"),
         _arg("--task", "pretrain, sft or peft", choices=("pretrain", "sft", "peft")),
@@ -147,7 +146,7 @@ COMMANDS: Mapping[str, Command] = {
         *_PROGRAM,
         _TARGET,
         *_PRINTED,
-        _arg("-o --output DIR", "where to write (default: out)", default="out", action=_Place),
+        _place("-o --output DIR", "where to write (default: out)", default="out"),
         _flag("--force", "overwrite files that moedsl did not write, or that were edited"),
         _arg(
             "--emit", "launch: also write launch.py and job.sh, a NeMo-Run script to keep and edit", choices=("launch",)
@@ -165,14 +164,14 @@ COMMANDS: Mapping[str, Command] = {
             "--ladder", "also print what this phase may change, what the next phase would try, and the predicted gain"
         ),
         _flag("--lengths", "print instead the fewest GPUs for this sequence length, for twice and for four times it"),
-        _arg("--top K", "print instead the K best layouts", type=_amount("layouts")),
+        _number("--top K", "print instead the K best layouts", "layouts"),
         _flag("--pareto", "print instead memory against speed, and GPUs against time"),
         *_BUDGET,
     ),
     "check": Command(
         "check.check",
         "print the errors and warnings of a file",
-        _arg("files FILE", _FILE, nargs="*"),
+        _arg("files FILE*", _FILE),
         _TEXT,
         _LIKE,
         _JSON,
@@ -189,16 +188,15 @@ COMMANDS: Mapping[str, Command] = {
         "verify.verify",
         "run recipes with the real Megatron Bridge, which builds them, and compare them with their plans",
         _arg(
-            "files FILE",
+            "files FILE+",
             "a folder that `compile` wrote, a recipe.py, a .moe file, or module:function; a recipe runs as you",
-            nargs="+",
         ),
-        _arg("--target VERSION", "the release of Megatron Bridge for .moe files", default="", action=_Named),
+        _named("--target VERSION", "the release of Megatron Bridge for .moe files"),
         *_RECIPE,
         _flag(
             "--read-only", "run nothing: compare what the source states with the plan (default: Bridge runs the recipe)"
         ),
-        _arg("--jobs", "recipes checked at once (default: 2)", type=_amount("judges"), default=2),
+        _number("--jobs", "recipes checked at once (default: 2)", "judges", default=2),
         _JSON,
     ),
     "rehearse": Command(
@@ -206,26 +204,22 @@ COMMANDS: Mapping[str, Command] = {
         "train the plan, shrunk to a few processes, with NVIDIA's own pretrain() on this machine",
         *_PROGRAM,
         _arg("--run NAME", "the run of a file that has several (default: every one)"),
-        _arg("--ranks N", "processes at most (default: 8)", type=_amount("ranks"), default=8),
-        _arg("--iterations N", "steps (default: 3)", type=_amount("steps"), default=3),
-        _arg("--timeout SECONDS", "limit for each run (default: 600)", type=_amount("seconds"), default=600.0),
+        _number("--ranks N", "processes at most (default: 8)", "ranks", default=8),
+        _number("--iterations N", "steps (default: 3)", "steps", default=3),
+        _number("--timeout SECONDS", "limit for each run (default: 600)", "seconds", default=600.0),
         _flag("--cpu", "on the CPU even where there are GPUs"),
-        _arg(
-            "--profile DIR",
-            "write a trace of each rank there, for `moedsl profile`; it leaves out the first step",
-            action=_Place,
-        ),
+        _place("--profile DIR", "write a trace of each rank there, for `moedsl profile`; it leaves out the first step"),
         _flag("--dryrun", "print what would run, and run nothing"),
-        _arg("-o --output DIR", "keep recipe, model, answers and logs there", action=_Place),
+        _place("-o --output DIR", "keep recipe, model, answers and logs there"),
         _JSON,
     ),
     "lint": Command(
         "recipes.lint",
         "check existing Megatron Bridge recipes against every rule, and point at the line",
-        _arg("files FILE", "a recipe.py (FILE:function), or module:function; a recipe runs as you", nargs="+"),
+        _arg("files FILE+", "a recipe.py (FILE:function), or module:function; a recipe runs as you"),
         _READ_ONLY,
         _arg("--gpu", "the hardware, if the function's name does not give it"),
-        _arg("--world", "the number of GPUs, if the function's name does not give it", type=_amount("gpus")),
+        _number("--world", "the number of GPUs, if the function's name does not give it", "gpus"),
         _arg("--phase", "phase whose advice to give", choices=("fit", "scale", "throughput"), default="throughput"),
         _JSON,
         _SARIF,
@@ -238,8 +232,8 @@ COMMANDS: Mapping[str, Command] = {
             "a recipe.py (FILE:function) or module:function, which run as you, or the run_config.yaml of a run",
         ),
         _arg("--gpu", "the hardware, if the recipe does not name it"),
-        _arg("--world", "the number of GPUs, if the recipe does not name it", type=_amount("gpus")),
-        _arg("-o --output FILE", "where to write it (default: standard output)", action=_Printed),
+        _number("--world", "the number of GPUs, if the recipe does not name it", "gpus"),
+        _PRINTED_FILE,
         _flag("--force", "overwrite the file"),
         _JSON,
     ),
@@ -253,7 +247,7 @@ COMMANDS: Mapping[str, Command] = {
     "profile": Command(
         "diagnose.profile",
         "say what a training step was spent on, from traces of Nsight Systems or PyTorch's profiler",
-        _arg("traces TRACE", "a trace of one rank: sqlite or .nsys-rep of Nsight Systems, JSON of PyTorch", nargs="+"),
+        _arg("traces TRACE+", "a trace of one rank: sqlite or .nsys-rep of Nsight Systems, JSON of PyTorch"),
         _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of kernels too"),
         _JSON,
     ),
@@ -261,10 +255,9 @@ COMMANDS: Mapping[str, Command] = {
         "diagnose.memory",
         "say what was allocated at the peak, from memory snapshots of PyTorch",
         _arg(
-            "snapshots SNAPSHOT",
+            "snapshots SNAPSHOT+",
             "a snapshot.pickle, which is read and not executed; its stage follows from the rank in the file's name, "
             "NAME_RANK.pickle, or SNAPSHOT=STAGE gives it",
-            nargs="+",
         ),
         _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of frames too"),
         _JSON,
@@ -273,17 +266,11 @@ COMMANDS: Mapping[str, Command] = {
         "recipes.diff",
         "compare two runs: do they differ in the experiment, or only in how it runs",
         _arg(
-            "sides A B",
+            "sides A B*",
             "a .moe file (FILE:run), a compiled folder, plan.json, or a recipe.py or module:function, which run as you",
-            nargs="*",
         ),
         _arg("-e --expression TEXT", "a program, placed after A and B", action="append"),
-        _arg(
-            "--like RECIPE",
-            "compare one program with itself in the layout of this recipe of Bridge's",
-            default="",
-            action=_Named,
-        ),
+        _named("--like RECIPE", "compare one program with itself in the layout of this recipe of Bridge's"),
         *_RECIPE,
         _READ_ONLY,
         _flag("--exit-code", "exit 1 unless it is the same experiment"),
@@ -292,27 +279,20 @@ COMMANDS: Mapping[str, Command] = {
     "results": Command(
         "results.results",
         "compare what runs measured, from their logs, with their plans",
-        _arg(
-            "paths PATH",
-            "an experiment's id, a folder of runs, a log in the folder of its plan.json, or LOG=PLAN",
-            nargs="+",
-        ),
-        _arg("--seq TOKENS", "tokens of a sequence, if no plan gives it", type=_amount("length")),
-        _arg("--gpus N", "the number of GPUs, if no plan gives it", type=_amount("whole")),
-        _arg("--global-batch N", "sequences of a step, if no log or plan gives it", type=_amount("whole")),
-        _arg("--warmup N", "iterations left out (default: 10, a third of a shorter run)", type=_amount("whole")),
+        _PATHS,
+        _number("--seq TOKENS", "tokens of a sequence, if no plan gives it", "length"),
+        _number("--gpus N", "the number of GPUs, if no plan gives it", "whole"),
+        _number("--global-batch N", "sequences of a step, if no log or plan gives it", "whole"),
+        _WARMUP,
         _arg(
             "--baseline OLD",
             "older runs, as PATH: exit 1 if a run is slower than its namesake there, beyond the noise of their steps",
             action="append",
         ),
-        _arg(
-            "--tolerance SHARE",
-            "the least change that counts, as 0.02 or 2%% (default: 2%%)",
-            type=_amount("share"),
-            default=0.02,
+        _number(
+            "--tolerance SHARE", "the least change that counts, as 0.02 or 2%% (default: 2%%)", "share", default=0.02
         ),
-        _arg("--measured FILE", "also write lines that `moedsl calibrate` reads", action=_Place),
+        _place("--measured FILE", "also write lines that `moedsl calibrate` reads"),
         _flag("--force", "overwrite that file"),
         _JSON,
     ),
@@ -321,19 +301,15 @@ COMMANDS: Mapping[str, Command] = {
         "explain a measured speed: against the estimate, the nearest published run and NVIDIA's recipe",
         _arg("target LOG", "a log in the folder of its plan.json, LOG=PLAN, a folder, or an experiment's id"),
         _arg("--run FILE", "the run file of the log, in place of its plan.json"),
-        _arg("--warmup N", "iterations left out (default: 10, a third of a shorter run)", type=_amount("whole")),
+        _WARMUP,
         _JSON,
     ),
     "next": Command(
         "tune.next_",
         "propose the next experiment from what was measured: one change, and what it should gain",
-        _arg(
-            "paths PATH",
-            "an experiment's id, a folder of runs, a log in the folder of its plan.json, or LOG=PLAN",
-            nargs="+",
-        ),
+        _PATHS,
         _arg("--run FILE", "the run file that is varied (default: the program of the fastest run's plan)"),
-        _arg("-o --output FILE", "write the run file of the next experiment; it must not exist", action=_Place),
+        _place("-o --output FILE", "write the run file of the next experiment; it must not exist"),
         _STOP,
         _JSON,
     ),
@@ -341,19 +317,9 @@ COMMANDS: Mapping[str, Command] = {
         "tune.tune",
         "find a faster layout by itself: submit one job after the other, each a single change; resumable",
         _arg("file FILE", "a .moe file with one run and its cluster"),
-        _arg(
-            "--cluster NAME",
-            "submit to this cluster; without a name to the file's only one",
-            default="",
-            nargs="?",
-            const="",
-        ),
-        _arg("--budget N", "the most jobs in all", type=_amount("jobs"), required=True),
-        _arg(
-            "-o --output DIR",
-            "where the way is kept, and gone on from (default: FILE's name with _tune)",
-            action=_Place,
-        ),
+        _arg("--cluster NAME?", "submit to this cluster; without a name to the file's only one", default="", const=""),
+        _number("--budget N", "the most jobs in all", "jobs", required=True),
+        _place("-o --output DIR", "where the way is kept, and gone on from (default: FILE's name with _tune)"),
         _flag("--no-preflight", "submit without the checks"),
         _STOP,
         _JSON,
@@ -361,7 +327,7 @@ COMMANDS: Mapping[str, Command] = {
     "fmt": Command(
         "run_files.fmt",
         "format .moe files; comments stay",
-        _arg("files FILE", "files to rewrite, or - to filter standard input", nargs="+"),
+        _arg("files FILE+", "files to rewrite, or - to filter standard input"),
         _flag("--check", "write nothing; exit 1 if a file would change"),
         _JSON,
     ),
@@ -382,7 +348,7 @@ COMMANDS: Mapping[str, Command] = {
                     action="append",
                     default=[],
                 ),
-                _arg("-o --output FILE", "where to write it (default: standard output)", action=_Printed),
+                _PRINTED_FILE,
                 _flag("--force", "overwrite the file"),
                 _JSON,
             )
@@ -397,7 +363,7 @@ COMMANDS: Mapping[str, Command] = {
                 "the lengths of the samples of a JSONL file, and what they fill of a sequence",
                 _arg("file FILE", "a file of JSON lines, or the folder of its training.jsonl"),
                 _arg("--tokenizer NAME", "count with this tokenizer of Hugging Face, a folder or a name"),
-                _arg("--seconds N", "read at most this long (default: 60)", type=_amount("seconds"), default=60.0),
+                _number("--seconds N", "read at most this long (default: 60)", "seconds", default=60.0),
                 _JSON,
             )
         },
@@ -405,7 +371,7 @@ COMMANDS: Mapping[str, Command] = {
     "calibrate": Command(
         "results.calibrate",
         "fit the constants of the estimates to measured runs",
-        _arg("files RUNS", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440, "peak_gb": 66.3}', nargs="+"),
+        _arg("files RUNS+", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440, "peak_gb": 66.3}'),
         _arg("-o --output FILE", "the .moe file to write (default: standard output)", action=_Printed),
         _FOREIGN,
         _flag("--from-scratch", "start from the initial values, not from the stdlib's constants"),
@@ -415,7 +381,7 @@ COMMANDS: Mapping[str, Command] = {
         "answers.report",
         "write the plan as one HTML file",
         *_PROGRAM,
-        _arg("-o --output FILE", "default: report.html", default="report.html", action=_Place),
+        _place("-o --output FILE", "default: report.html", default="report.html"),
         _flag("--pareto", "draw memory against speed and GPUs against time too"),
         _arg("--profile FILE", "draw a measured step too: what `moedsl profile --run FILE --json` printed"),
         _arg("--memory FILE", "draw memory over time too: what `moedsl memory --json` printed"),
@@ -456,21 +422,21 @@ COMMANDS: Mapping[str, Command] = {
     "clusters": Command(
         "lists.clusters",
         "list the clusters that `run --cluster` knows",
-        _arg("file FILE", "a .moe file whose clusters are listed too", nargs="?"),
+        _arg("file FILE?", "a .moe file whose clusters are listed too"),
         _JSON,
     ),
     "jobs": Command(
         "jobs.jobs",
         "list what `moedsl run --cluster` submitted, with its status",
-        _arg("id ID", "one experiment, job by job", nargs="?"),
-        _arg("--last N", "how many (default: 10)", type=_amount("experiments"), default=10),
+        _arg("id ID?", "one experiment, job by job"),
+        _number("--last N", "how many (default: 10)", "experiments", default=10),
         _JSON,
     ),
     "logs": Command(
         "jobs.logs",
         "print the logs of the jobs of an experiment",
         _arg("id ID"),
-        _arg("job JOB", "one of its jobs", nargs="?"),
+        _arg("job JOB?", "one of its jobs"),
         _flag("-f --follow", "follow them until they end; exit code 1 if one fails"),
         _JSON,
     ),
@@ -479,12 +445,8 @@ COMMANDS: Mapping[str, Command] = {
         "follow a run while it trains: progress and speed next to the plan, goodput, slow nodes, alarms",
         _arg("target ID", "an experiment's id, a log in the folder of its plan.json, LOG=PLAN, or a folder of runs"),
         _flag("--once", "answer once (default: until the run ends, if the output is a terminal)"),
-        _arg("--every SECONDS", "how often to answer (default: 15)", type=_amount("seconds")),
-        _arg(
-            "--page FILE",
-            "also write an HTML page with the curves, which the browser loads again by itself",
-            action=_Place,
-        ),
+        _number("--every SECONDS", "how often to answer (default: 15)", "seconds"),
+        _place("--page FILE", "also write an HTML page with the curves, which the browser loads again by itself"),
         _FOREIGN,
         _JSON,
     ),
@@ -497,7 +459,7 @@ COMMANDS: Mapping[str, Command] = {
             "add": Command(
                 "",
                 "fetch releases in addition to the installed one, once; torch is shared",
-                _arg("versions VERSION", "a release, such as 0.5", nargs="+"),
+                _arg("versions VERSION+", "a release, such as 0.5"),
                 _JSON,
             )
         },
@@ -506,16 +468,15 @@ COMMANDS: Mapping[str, Command] = {
     "schema": Command(
         "integrations.schema",
         "print the JSON Schema of plan.json, or of what `results --json` prints",
-        _arg("what WHAT", "plan (default) or results", nargs="?", choices=("plan", "results"), default="plan"),
+        _arg("what WHAT?", "plan (default) or results", choices=("plan", "results"), default="plan"),
     ),
     "explain": Command(
         "check.explain",
         "explain the values of a run, a rule, a diagnostic or a name",
         _arg(
-            "what WHAT",
+            "what WHAT*",
             "a .moe file (or -) and names such as tp or model.tensor_model_parallel_size; or ids such as "
             "std.mesh.heads, words of a plan such as TIGHT, or `rules` for all of them",
-            nargs="*",
         ),
         _TEXT,
         _LIKE,
@@ -536,11 +497,9 @@ COMMANDS: Mapping[str, Command] = {
         "integrations.serve",
         "serve a page to plan on: an editor next to the plan, the report and what-if",
         _arg("--host ADDRESS", "where to listen (default: 127.0.0.1, this machine alone)", default="127.0.0.1"),
-        _arg("--port", "the port (default: 8642; 0 takes a free one)", type=_amount("port"), default=8642),
+        _number("--port", "the port (default: 8642; 0 takes a free one)", "port", default=8642),
         _arg("--name HOST", "a name under which others reach it; may be repeated", action="append", default=[]),
-        _arg(
-            "--processes", "programs planned at once (default: one for each core)", type=_amount("processes"), default=0
-        ),
+        _number("--processes", "programs planned at once (default: one for each core)", "processes", default=0),
     ),
 }
 

@@ -8,28 +8,37 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from moedsl.cli.terminal import coloured, folded, print_painted, room_of, show_transient
+from moedsl.cli.terminal import Refused, coloured, folded, print_file, print_painted, room_of, show_transient
 from moedsl.compiler import Result, compile_source
 from moedsl.lang import reader
 from moedsl.support.diagnostics import Diagnostic, to_json
-from moedsl.support.render import MARGIN, WINDOW, render_all
+from moedsl.support.files import write_file
+from moedsl.support.render import MARGIN, WINDOW, render_all, sarif_log
 from moedsl.support.source import Source
 from moedsl.support.text import in_json, made_for
 
+T = TypeVar("T")
 QUIET_FOR = 0.7
 """Seconds before progress is shown."""
 
 
-def source_of(a: Namespace) -> tuple[Source | None, tuple[Diagnostic, ...]]:
-    """Read the program that the arguments name."""
+def source_of(a: Namespace) -> Source:
+    """Read the program that the arguments name; raises Refused if that is impossible."""
     if a.expression is not None:
-        return reader.from_text(a.expression, "<text>")
+        return read(*reader.from_text(a.expression, "<text>"))
     if a.file is None:
         print("give a .moe file, - for standard input, or -e 'TEXT'", file=sys.stderr)
-        return None, ()
-    return reader.read(a.file)
+        raise Refused(())
+    return read(*reader.read(a.file))
+
+
+def read(value: T | None, diagnostics: Iterable[Diagnostic]) -> T:
+    """Return what was read; raises Refused with the reasons if there is nothing."""
+    if value is None:
+        raise Refused(diagnostics)
+    return value
 
 
 def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
@@ -59,9 +68,7 @@ def print_json(value: Any) -> None:
 
 def print_sarif(diagnostics: Iterable[Mapping[str, Any]]) -> None:
     """Print diagnostics in their JSON form as SARIF."""
-    from moedsl.support import render
-
-    print_json(render.sarif_log(diagnostics, own_version()))
+    print_json(sarif_log(diagnostics, own_version()))
 
 
 def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> dict[str, Any]:
@@ -69,24 +76,52 @@ def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]
     return {"version": 1, "diagnostics": [to_json(d, sources) for d in diagnostics]}
 
 
-def refused(a: Namespace, diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] = {}) -> int:
+def stop_on(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] = {}) -> None:
+    """Raise Refused if there are diagnostics."""
+    if found := [*diagnostics]:
+        raise Refused(found, sources)
+
+
+def accepted(value: T | Diagnostic) -> T:
+    """Return a value; raises Refused if it is the reason why there is none."""
+    if isinstance(value, Diagnostic):
+        raise Refused([value])
+    return value
+
+
+def refused(a: Namespace, why: Refused) -> int:
     """Print why a command does nothing, with --json also as JSON; returns the exit code."""
-    diagnostics = [*diagnostics]
     if getattr(a, "json", False):  # not every command prints JSON
-        print_json(failed_json(diagnostics, sources))
-    say(diagnostics, sources)
+        print_json(failed_json(why.diagnostics, why.sources))
+    say(why.diagnostics, why.sources)
     return 1
+
+
+def print_answer(a: Namespace, data: Any, text: Callable[[], str], end: str = "\n") -> None:
+    """Print an answer: with --json its data, else its text for people."""
+    if a.json:
+        print_json(data)
+    else:
+        print_text(text, end)
 
 
 def written(path: Path, text: str, note: str) -> int:
     """Write a file and report it on stderr; returns the exit code."""
-    from moedsl.support.files import write_file as write  # most commands write nothing
-
-    diagnostics = write(path, text)
+    diagnostics = write_file(path, text)
     say(diagnostics, {})
     if not diagnostics:
         print(f"wrote {path}{note}", file=sys.stderr)
     return int(bool(diagnostics))
+
+
+def put_out(a: Namespace, text: str, note: str, data: Mapping[str, Any]) -> int:
+    """Write a text to the file of -o, or print it if there is none; with --json print `data`. Returns the exit code."""
+    code = written(Path(a.output), text, note) if a.output else 0
+    if a.json and not code:
+        print_json({"version": 1, "file": a.output, **data})
+    elif not a.output:
+        print_file(text)
+    return code
 
 
 def tell(text: str) -> None:
@@ -105,20 +140,15 @@ class Progress:
             show_transient(f"  {text}", sys.stderr)
 
 
-def compiled(
-    a: Namespace, stop_after: str, notes: bool = True, run: str | None = None, asks: str = "plans"
-) -> tuple[Result | None, int]:
-    """Run the stages for what the command `asks`, of one `run` if it is named, and print diagnostics, without `notes`
-    only if there is an error; returns the result and the exit code so far."""
-    source, diagnostics = source_of(a)
-    if source is None:
-        return None, refused(a, diagnostics)
-    result = compile_source(source, stop_after, Progress(), a.like, getattr(a, "target", ""), asks, run)
-    if a.json and result.failed:
-        print_json(failed_json(result.diagnostics, result.sources))
-    if notes or result.failed:
+def compiled(a: Namespace, stop_after: str, notes: bool = True, run: str | None = None, asks: str = "plans") -> Result:
+    """Run the stages for what the command `asks`, of one `run` if it is named, and print warnings and notes if `notes`;
+    raises Refused if there is an error."""
+    result = compile_source(source_of(a), stop_after, Progress(), a.like, getattr(a, "target", ""), asks, run)
+    if result.failed:
+        raise Refused(result.diagnostics, result.sources)
+    if notes:
         say(result.diagnostics, result.sources)
-    return result, int(result.failed)
+    return result
 
 
 def own_version() -> str:

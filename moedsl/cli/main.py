@@ -17,23 +17,13 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from moedsl.cli.arguments import COMMANDS, EXAMPLES, Command
-from moedsl.cli.terminal import UnwrittenError, columns, shown
+from moedsl.cli.terminal import Refused, UnwrittenError, columns, shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
 _SYSTEM = {
-    errno.EACCES,
-    errno.EFBIG,
-    errno.ENOENT,
-    errno.EPERM,
-    errno.EIO,
-    errno.ESTALE,
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ETIMEDOUT,
-}
+    errno.EACCES, errno.EFBIG, errno.ENOENT, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EDQUOT,
+    errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT,
+}  # fmt: skip
 """What permissions, disks, networks and limits do to a file, also to one that was there a moment before."""
 
 
@@ -77,11 +67,14 @@ def _run(words: Sequence[str]) -> int:
         command = getattr(importlib.import_module(f"moedsl.cli.commands.{module}"), name)
     try:
         code = command(arguments)
-    except TooLarge as reached:
+    except (Refused, TooLarge) as problem:
         from moedsl.cli import console
-        from moedsl.solver.solve import diagnostic
 
-        code = console.refused(arguments, [diagnostic(reached)])
+        if isinstance(problem, TooLarge):
+            from moedsl.solver.solve import diagnostic
+
+            problem = Refused([diagnostic(problem)])
+        code = console.refused(arguments, problem)
     sys.stdout.flush()
     gc.freeze()  # Python is about to end, and would look at all of it once more
     return code
@@ -102,7 +95,7 @@ def _bug() -> int:
 
 
 def _drop_output() -> None:
-    """Let Python write to nowhere what is left when it ends: it would fail again, and end with 120."""
+    """Discard the rest of the output: Python would fail on it again when it ends, with exit code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -127,14 +120,14 @@ def _quick_imports() -> Generator[None]:
             del os.environ[_BLAS]
 
 
-def _help(prog: str) -> argparse.HelpFormatter:
-    """Make the formatter of a help text, as wide as the terminal: argparse makes one for each argument that it is told,
-    and would import 3 ms of modules for the width."""
-    return _Help(prog, width=columns(80) - 2)
-
-
 class _Help(argparse.HelpFormatter):
-    """Keep the lines of a text that has several, such as examples."""
+    """Format a help text as wide as the terminal, and keep the lines of a text that has several, such as examples.
+
+    argparse makes a formatter for each argument, and would import modules (3 ms) to measure the terminal.
+    """
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=columns(80) - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if "\n" in text else super()._fill_text(text, width, indent)
@@ -174,7 +167,7 @@ def parser_for(word: str, whole: bool = True) -> argparse.ArgumentParser:
     `whole` only of their names."""
     parser = _Parser(
         prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe.",
-        formatter_class=_help,
+        formatter_class=_Help,
     )  # fmt: skip
     parser.add_argument(
         "--version", action="store_true", help="print the version and the supported versions of Megatron Bridge"
@@ -200,7 +193,7 @@ def _declare(parser: argparse.ArgumentParser, dest: str, commands: Mapping[str, 
     """Add commands to a parser, and their subcommands to theirs."""
     below = parser.add_subparsers(dest=dest, metavar=dest.upper() if dest == "command" else "|".join(commands))
     for name, command in commands.items():
-        one = below.add_parser(name, help=command.help, description=command.help, formatter_class=_help)
+        one = below.add_parser(name, help=command.help, description=command.help, formatter_class=_Help)
         root, *action = one.prog.split()[1:]
         examples = (e for e in EXAMPLES[root] if not action or e.startswith(one.prog))
         one.epilog = "\n  ".join(["examples:", *examples])

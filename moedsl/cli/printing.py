@@ -14,18 +14,18 @@ from attrs import evolve
 from moedsl.cli import console, terminal
 from moedsl.compiler import Result
 from moedsl.facts import axes
-from moedsl.planner import several
+from moedsl.lang.printer import print_expr
+from moedsl.planner import ladder, several
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import SECTIONS, Command, coloured, head
 from moedsl.queries.pages import page, texts
-from moedsl.rules.check.program import Pin, Program
+from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule
+from moedsl.solver.problem import lower
 
 
 def with_ladders(result: Result) -> None:
     """Add its ladder to each plan; plans of a workflow have theirs."""
-    from moedsl.planner import ladder
-
     pairs = zip(result.chosen, result.plans, strict=True)
     result.plans = tuple(evolve(p, ladder=p.ladder or ladder.of_run(c)) for c, p in pairs)
 
@@ -37,14 +37,14 @@ def prints_notes(a: Namespace) -> bool:
 
 
 def only(result: Result, run: str | None) -> None:
-    """Of a workflow or an isolation keep the run of this name."""
+    """Keep only the run of this name of a workflow or an isolation."""
     if run is not None:
         kept = [(c, p) for c, p in zip(result.chosen, result.plans, strict=True) if p.name == run]
         result.chosen, result.plans = tuple(c for c, _ in kept), tuple(p for _, p in kept)
 
 
 def after_plan(program: str, plans: Sequence[Plan]) -> list[Command]:
-    """The commands that come after the plans of a program, which the words of `typed` name."""
+    """The commands to run next; `program` is what `typed` returns."""
     write = (f"moedsl compile {program} -o out", "write the recipe")
     if len(plans) > 1:
         return [(f"moedsl plan {program} --run {quote(plans[0].name)}", "one run on a page"), write]
@@ -52,7 +52,7 @@ def after_plan(program: str, plans: Sequence[Plan]) -> list[Command]:
 
 
 def typed(a: Namespace) -> str:
-    """The words that name the program again, with what the arguments say of it."""
+    """The arguments that name the same program in another command."""
     file = "FILE" if a.file in (None, "-") else quote(a.file)
     if a.expression is not None and a.expression.strip().isprintable():
         file = f"-e {quote(a.expression.strip())}"
@@ -99,48 +99,52 @@ def plans_json(plans: Sequence[Plan]) -> dict[str, Any]:
     return {"version": 1, "runs": [p.to_json() for p in plans], **({"comparisons": compared} if compared else {})}
 
 
+_PLAIN = ("name", "gpus", "seq", "batch", "phase", "task", "routing", "data", "precision", "target")
+
+
 def stage_json(r: Result, stage: str) -> Any:
     """The output of one stage for every run."""
-    from moedsl.lang.printer import print_expr
-    from moedsl.solver.problem import lower
-
     if stage == "parse":
         return tree(r.module)
-    if stage == "check":
-        return [_program(p) for p in r.programs]
-    if stage == "solve":
-        return [
-            {
-                "name": c.problem.program.name,
-                "gpus": c.problem.gpus,
-                "legal": c.solution.legal,
-                "priced": c.solution.priced,
-                "rows": [
-                    {
-                        **{a.name: a.decode(row.codes[a.name]) for a in axes.AXES},
-                        "peak_memory": row.peak_memory,
-                        "step_time": row.step_time,
-                    }
-                    for row in c.solution.rows
-                ],
-            }
-            for c in r.chosen
-        ]
     out: list[dict[str, Any]] = []
+    if stage == "check":
+        for p in r.programs:
+            adapter = attrs.asdict(p.adapter, recurse=False) if p.adapter else None
+            adapter = {**adapter, "targets": sorted(adapter["targets"])} if adapter else None
+            out.append({
+                **{n: getattr(p, n) for n in _PLAIN},
+                "model": attrs.asdict(p.model),
+                "hardware": attrs.asdict(p.hardware),
+                "vlm": sorted(p.vlm),
+                "adapter": adapter,
+                "pins": {n: axes.BY_NAME[n].decode(pin.code) for n, pin in p.pins.items()},
+                "wishes": {r.id: print_expr(r.expr) for r in p.rules if r.wish},
+                "allows": list(p.allows),
+                "set": dict(p.sets),
+            })  # fmt: skip
+        return out
+    if stage == "solve":
+        for c in r.chosen:
+            rows = [
+                {a.name: a.decode(row.codes[a.name]) for a in axes.AXES}
+                | {"peak_memory": row.peak_memory, "step_time": row.step_time}
+                for row in c.solution.rows
+            ]
+            counts = {"gpus": c.problem.gpus, "legal": c.solution.legal, "priced": c.solution.priced}
+            out.append({"name": c.problem.program.name, **counts, "rows": rows})
+        return out
     for p in (lower(p, p.gpus or p.hardware.gpus_per_node) for p in r.programs):
         origins = {
             n: o.id if isinstance(o, Rule) else "pinned" if isinstance(o, Pin) else None for n, o in p.origins.items()
         }
-        out.append(
-            {
-                "name": p.program.name,
-                "gpus": p.gpus,
-                "fixed": {n: sorted(v) if isinstance(v, frozenset) else v for n, v in p.values.items()},
-                "domains": {a.name: [a.decode(int(v)) for v in p.domains[a.name]] for a in axes.AXES},
-                "origins": origins,
-                "laws": {rule.id: print_expr(rule.expr) for rule in p.program.of("require")},
-            }
-        )
+        out.append({
+            "name": p.program.name,
+            "gpus": p.gpus,
+            "fixed": {n: sorted(v) if isinstance(v, frozenset) else v for n, v in p.values.items()},
+            "domains": {a.name: [a.decode(int(v)) for v in p.domains[a.name]] for a in axes.AXES},
+            "origins": origins,
+            "laws": {rule.id: print_expr(rule.expr) for rule in p.program.of("require")},
+        })  # fmt: skip
     return out
 
 
@@ -150,23 +154,3 @@ def tree(value: Any) -> Any:
         names = [f.name for f in attrs.fields(type(value)) if f.name != "span"]
         return {"kind": type(value).__name__, **{n: tree(getattr(value, n)) for n in names}}
     return [tree(v) for v in value] if isinstance(value, tuple | list) else value
-
-
-_PLAIN = ("name", "gpus", "seq", "batch", "phase", "task", "routing", "data", "precision", "target")
-
-
-def _program(p: Program) -> dict[str, Any]:
-    from moedsl.lang.printer import print_expr
-
-    adapter = {**attrs.asdict(p.adapter, recurse=False), "targets": sorted(p.adapter.targets)} if p.adapter else None
-    return {
-        **{n: getattr(p, n) for n in _PLAIN},
-        "model": attrs.asdict(p.model),
-        "hardware": attrs.asdict(p.hardware),
-        "vlm": sorted(p.vlm),
-        "adapter": adapter,
-        "pins": {n: axes.BY_NAME[n].decode(pin.code) for n, pin in p.pins.items()},
-        "wishes": {r.id: print_expr(r.expr) for r in p.rules if r.wish},
-        "allows": list(p.allows),
-        "set": dict(p.sets),
-    }

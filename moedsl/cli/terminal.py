@@ -10,11 +10,15 @@ import io
 import os
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from moedsl.support.text import WIDTH, visible
+
+if TYPE_CHECKING:
+    from moedsl.support.diagnostics import Diagnostic
+    from moedsl.support.source import Source
 
 _NARROWEST = 60
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -22,6 +26,13 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 class UnwrittenError(Exception):
     """The output takes no more text: a full disk, for example."""
+
+
+class Refused(Exception):
+    """A command can do nothing, for the reasons that its diagnostics give: it ends with exit code 1."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] = {}) -> None:
+        self.diagnostics, self.sources = [*diagnostics], sources
 
 
 class Shown:
@@ -89,7 +100,7 @@ def clear(stream: TextIO) -> None:
 
 @contextmanager
 def output_errors() -> Generator[None]:
-    """Tell a failure of the output from one of a file."""
+    """Raise UnwrittenError for a failure of the output, which is no failure of a file."""
     try:
         yield
     except BrokenPipeError:

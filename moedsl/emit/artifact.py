@@ -57,7 +57,7 @@ def lock_text(plan: Plan, inputs: Mapping[str, str], files: Mapping[str, str]) -
     whole = plan.to_json()
     lock = {
         "version": 1,
-        "moedsl": _own_version(),
+        "moedsl": installed_version("moedsl") or "source",
         "target": whole["target"],
         "inputs": dict(sorted(inputs.items())),
         "files": {name: digest(text) for name, text in sorted(files.items())},
@@ -67,16 +67,3 @@ def lock_text(plan: Plan, inputs: Mapping[str, str], files: Mapping[str, str]) -
         "experiment": {"fingerprint": plan.experiment.fingerprint, "values": plan.experiment.values},
     }
     return json.dumps(lock, indent=2, ensure_ascii=False) + "\n"
-
-
-def _own_version() -> str:
-    """The installed version, or "source" for a checkout that is not installed."""
-    installed = installed_version("moedsl")
-    if installed:
-        return installed
-    from importlib.metadata import PackageNotFoundError, version  # slow, and only for an unusual installation
-
-    try:
-        return version("moedsl")
-    except PackageNotFoundError:
-        return "source"

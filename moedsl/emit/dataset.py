@@ -27,22 +27,76 @@ def is_mock(plan: Plan) -> bool:
 
 def dataset(plan: Plan) -> Call:
     """The dataset configuration to build, with the plan's sequence length."""
-    seq, path = plan.batch.seq, plan.policy.data
-    kind = dataset_class(family(plan.family).vision, plan.task, is_mock(plan))
+    size, path, s, kin = {"seq_length": plan.batch.seq}, plan.policy.data, plan.samples, family(plan.family)
+    kind = dataset_class(kin.vision, plan.task, is_mock(plan))
     module, name = releases.place(kind, plan.target.bridge) or (BUILDERS, kind)
+    own_code = {"trust_remote_code": True} if kin.remote_code else {}  # of the processor in the model's repository
     match name:
         case "MockVLMSFTDatasetConfig" | "MockVLMConversationProvider":
-            return _mock_images(plan, seq, module, name)
+            # bridge recipes/qwen_vl/h100/qwen3_vl.py:109
+            return Call(module, name, {
+                **size, "hf_processor_path": plan.hf, "dataloader_type": "single", "num_workers": 1,
+                "data_sharding": True, "pin_memory": True, "persistent_workers": False, "pad_to_max_length": True,
+                **own_code,
+            })  # fmt: skip
         case "EnergonDatasetConfig":
-            return _energon(plan, seq, path)
+            encoder = Call(BUILDERS, kin.encoder or "", {"hf_processor_path": plan.hf} | own_code)
+            return Call(BUILDERS, name, {
+                "path": path, **size, "micro_batch_size": plan.batch.micro_batch, "num_workers": 2,
+                "pad_to_max_length": True, "task_encoder": encoder,
+            })  # fmt: skip
         case "EnergonProvider":
-            return _energon_by_function(plan, seq)
+            # before Bridge 0.6 a function makes the tokenizer, the processor and the encoder, and the path is set
+            # afterwards (bridge 0.5.1 recipes/qwen_vl/qwen3_vl.py:296)
+            batch = {"micro_batch_size": plan.batch.micro_batch, "global_batch_size": plan.batch.global_batch}
+            return Call("megatron.bridge.recipes.qwen_vl.qwen3_vl", BY_FUNCTION, {"hf_path": plan.hf, **size, **batch})
         case "GPTSFTDatasetConfig":
-            return _samples(plan, seq, path)
+            source: dict[str, Any] = {"dataset_root": path}
+            if s and s.source == "hf":
+                # a data set of Bridge's own by its short name, which knows its columns, or any other by its full name
+                named = {"path_or_dataset" if "/" in path else "dataset_name": path}
+                named |= {k: v for k, v in (("split", s.split), ("subset", s.subset)) if v is not None}
+                # bridge recipes/utils/dataset_utils.py:182
+                call = Call(BUILDERS, "HFDatasetSourceConfig", named)
+                source = {"hf_dataset": call, "hf_validation_proportion": 0.05}
+            packing = dict[str, Any]()
+            if s and s.pack:
+                specs = _packing(plan, s.multiple, _PACKING)
+                packing = {"enable_offline_packing": True, "offline_packing_specs": specs}
+            return Call(BUILDERS, name, {
+                **size, **source, "preprocessing": CHOICES[PREPROCESSING][preprocessing(path, plan.set)],
+                "dataset_kwargs": {"pad_to_max_length": True}, **packing, "do_test": False,
+            })  # fmt: skip
         case "FinetuningDatasetConfig":
-            return _finetuning(plan, seq, path)
+            # before Bridge 0.6 a chat is a keyword of the dataset (bridge 0.5.1 data/datasets/sft.py:125), and packing
+            # has its sizes in a field of another name (training/config.py:527)
+            chat = {"chat": True, "use_hf_tokenizer_chat_template": True}
+            chat = chat if preprocessing(path, plan.set) == "chat" else {}
+            packing = {"packed_sequence_specs": _packing(plan, s.multiple, _OLD_PACKING)} if s and s.pack else {}
+            return Call(_CONFIG, name, {
+                **size, "dataset_root": path, "dataset_kwargs": {"pad_to_max_length": True, **chat}, **packing,
+                "do_test": False,
+            })  # fmt: skip
         case _:
-            return _gpt(seq, None if is_mock(plan) else [path])
+            # bridge recipes/common.py:90, except the split of a corpus: with 9999,8,2, one below about 2,500 documents
+            # has none to test or validate on, and Megatron adds epochs of no tokens forever
+            # (core datasets/gpt_dataset.py:693); 99,1,0 works from about 50 documents on and needs no test set
+            paths, split = (None, "9999,8,2") if is_mock(plan) else ([path], "99,1,0")
+            return Call(_CONFIG, "GPTDatasetConfig", {
+                **size, "data_path": paths, "random_seed": 1234, "split": split, "reset_attention_mask": False,
+                "reset_position_ids": False, "eod_mask_loss": False, "num_dataset_builder_threads": 1,
+                "data_sharding": True, "dataloader_type": "single", "skip_getting_attention_mask_from_dataset": True,
+            })  # fmt: skip
+
+
+_PACKING, _OLD_PACKING = "megatron.bridge.data.packing", "megatron.bridge.data.datasets.packed_sequence"
+
+
+def _packing(plan: Plan, multiple: int, module: str) -> Call:
+    # what captures attention needs boundaries of one shape (bridge training/config.py:1181)
+    captured = not {"attn", "full_iteration"}.isdisjoint(plan.policy.cuda_graph)
+    keywords = {"packed_sequence_size": plan.batch.seq, "pad_seq_to_mult": multiple, "pad_cu_seqlens": captured}
+    return Call(module, "PackedSequenceSpecs", keywords)
 
 
 def preprocessed(plan: Plan) -> Mapping[str, Any]:
@@ -71,12 +125,8 @@ def tokenizer(plan: Plan) -> Mapping[str, Any]:
     """Tokenizer fields by name. The model keeps its published vocabulary, whose parameters the plan counts."""
     published = {"use_tokenizer_vocab_size": False}
     if is_mock(plan) or family(plan.family).vision:
-        return {
-            "tokenizer_type": "NullTokenizer",
-            "tokenizer_model": None,
-            "vocab_size": Ref("model.vocab_size"),
-            **published,
-        }
+        none = {"tokenizer_type": "NullTokenizer", "tokenizer_model": None, "vocab_size": Ref("model.vocab_size")}
+        return none | published
     # Bridge's validation overwrites `tokenizer.trust_remote_code` with these keywords, so setting the field alone has
     # no effect (bridge training/config.py:1277, training/tokenizers/config.py:98)
     loading: dict[str, Any] = {}
@@ -86,136 +136,3 @@ def tokenizer(plan: Plan) -> Mapping[str, Any]:
         loading["trust_remote_code"] = trusts
     keywords = {"hf_tokenizer_kwargs": loading} if loading else {}
     return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan.hf, **keywords, **published}
-
-
-def _gpt(seq: int, paths: list[str] | None) -> Call:
-    # bridge recipes/common.py:90, except the split of a corpus: with 9999,8,2, one below about 2,500 documents has none
-    # to test or validate on, and Megatron adds epochs of no tokens forever (core datasets/gpt_dataset.py:693);
-    # 99,1,0 works from about 50 documents on and needs no test set
-    return Call(
-        _CONFIG,
-        "GPTDatasetConfig",
-        {
-            "seq_length": seq,
-            "data_path": paths,
-            "random_seed": 1234,
-            "split": "99,1,0" if paths else "9999,8,2",
-            "reset_attention_mask": False,
-            "reset_position_ids": False,
-            "eod_mask_loss": False,
-            "num_dataset_builder_threads": 1,
-            "data_sharding": True,
-            "dataloader_type": "single",
-            "skip_getting_attention_mask_from_dataset": True,
-        },
-    )
-
-
-def _samples(plan: Plan, seq: int, path: str) -> Call:
-    samples, source = plan.samples, {"dataset_root": path}
-    if samples and samples.source == "hf":
-        # a data set of Bridge's own by its short name, which knows its columns, or any other by its full name
-        named = {"path_or_dataset" if "/" in path else "dataset_name": path}
-        named |= {"split": samples.split, "subset": samples.subset}
-        call = Call(BUILDERS, "HFDatasetSourceConfig", {k: v for k, v in named.items() if v is not None})
-        # bridge recipes/utils/dataset_utils.py:182
-        source = {"hf_dataset": call, "hf_validation_proportion": 0.05}
-    packing = {}
-    if samples and samples.pack:
-        packing = {"enable_offline_packing": True, "offline_packing_specs": _packing(plan, samples.multiple, _PACKING)}
-    return Call(
-        BUILDERS,
-        "GPTSFTDatasetConfig",
-        {
-            "seq_length": seq,
-            **source,
-            "preprocessing": CHOICES[PREPROCESSING][preprocessing(path, plan.set)],
-            "dataset_kwargs": {"pad_to_max_length": True},
-            **packing,
-            "do_test": False,
-        },
-    )
-
-
-_PACKING, _OLD_PACKING = "megatron.bridge.data.packing", "megatron.bridge.data.datasets.packed_sequence"
-
-
-def _packing(plan: Plan, multiple: int, module: str) -> Call:
-    # what captures attention needs boundaries of one shape (bridge training/config.py:1181)
-    captured = not {"attn", "full_iteration"}.isdisjoint(plan.policy.cuda_graph)
-    keywords = {"packed_sequence_size": plan.batch.seq, "pad_seq_to_mult": multiple, "pad_cu_seqlens": captured}
-    return Call(module, "PackedSequenceSpecs", keywords)
-
-
-def _finetuning(plan: Plan, seq: int, path: str) -> Call:
-    # before Bridge 0.6 a chat is a keyword of the dataset (bridge 0.5.1 data/datasets/sft.py:125), and packing has its
-    # sizes in a field of another name (training/config.py:527)
-    s, chats = plan.samples, preprocessing(path, plan.set) == "chat"
-    keywords = {"chat": True, "use_hf_tokenizer_chat_template": True} if chats else {}
-    packing = {"packed_sequence_specs": _packing(plan, s.multiple, _OLD_PACKING)} if s and s.pack else {}
-    return Call(
-        _CONFIG,
-        "FinetuningDatasetConfig",
-        {
-            "seq_length": seq,
-            "dataset_root": path,
-            "dataset_kwargs": {"pad_to_max_length": True, **keywords},
-            **packing,
-            "do_test": False,
-        },
-    )
-
-
-def _mock_images(plan: Plan, seq: int, module: str, name: str) -> Call:
-    # bridge recipes/qwen_vl/h100/qwen3_vl.py:109
-    return Call(
-        module,
-        name,
-        {
-            "seq_length": seq,
-            "hf_processor_path": plan.hf,
-            "dataloader_type": "single",
-            "num_workers": 1,
-            "data_sharding": True,
-            "pin_memory": True,
-            "persistent_workers": False,
-            "pad_to_max_length": True,
-            **_own_code(plan),
-        },
-    )
-
-
-def _own_code(plan: Plan) -> dict[str, Any]:
-    """Trust the processor in the model's repository, if the family's code is there."""
-    return {"trust_remote_code": True} if family(plan.family).remote_code else {}
-
-
-def _energon(plan: Plan, seq: int, path: str) -> Call:
-    encoder = family(plan.family).encoder or ""
-    return Call(
-        BUILDERS,
-        "EnergonDatasetConfig",
-        {
-            "path": path,
-            "seq_length": seq,
-            "micro_batch_size": plan.batch.micro_batch,
-            "num_workers": 2,
-            "pad_to_max_length": True,
-            "task_encoder": Call(BUILDERS, encoder, {"hf_processor_path": plan.hf} | _own_code(plan)),
-        },
-    )
-
-
-def _energon_by_function(plan: Plan, seq: int) -> Call:
-    # before Bridge 0.6 a function makes the tokenizer, the processor and the encoder, and the path is set afterwards
-    # (bridge 0.5.1 recipes/qwen_vl/qwen3_vl.py:296)
-    return Call(
-        "megatron.bridge.recipes.qwen_vl.qwen3_vl",
-        BY_FUNCTION,
-        {
-            "hf_path": plan.hf,
-            "seq_length": seq,
-            "micro_batch_size": plan.batch.micro_batch,
-            "global_batch_size": plan.batch.global_batch,
-        },
-    )

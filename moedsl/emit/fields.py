@@ -247,10 +247,6 @@ def _fact(name: str) -> Value:
     return lambda w: getattr(w.precision_facts, name)
 
 
-def _mixed(w: Planned) -> Call:
-    return Call(_MIXED, w.precision_facts.factory)
-
-
 def _has_adapter(w: Planned) -> bool:
     return w.adapter is not None
 
@@ -289,10 +285,6 @@ def _validation_batch(w: Planned) -> int:
     return common.smallest_validation_batch(w.batch.micro_batch, w.layout.dp, w.layout.pp, w.layout.vpp)
 
 
-def _hybrid(w: Planned) -> bool:
-    return w.hybrid
-
-
 def _segmented(w: Planned) -> bool:
     """Whether a hybrid's pattern states its stages (core models/hybrid/hybrid_layer_allocation.py:372); Bridge appends
     the blocks of MTP (bridge models/hybrid/hybrid_provider.py:207).
@@ -319,6 +311,7 @@ def _unrepeated(w: Planned) -> bool:
 
 
 _REPEATED = "the depths of MTP share one block, as in the published model and since Bridge 0.6"
+_FUSED_BACKEND = Member(_ENUMS, "AttnBackend", "fused")
 _FUSED = "the provider allows only flash-attn, a separate package (bridge models/hybrid/hybrid_provider.py:144)"
 _NO_MTP = "with a pattern, an MTP layer is built even at depth 0 (bridge models/hybrid/hybrid_provider.py:204)"
 _NO_DEPTHS = "with 0 the final norm would be on the stage of the last layer (core transformer/transformer_block.py:398)"
@@ -423,7 +416,7 @@ SECTIONS = (
     Section(
         "Hybrid model: fields that Bridge sets differently",
         (
-            Row(None, "model.attention_backend", _const(Member(_ENUMS, "AttnBackend", "fused")), _hybrid, _FUSED),
+            Row(None, "model.attention_backend", _const(_FUSED_BACKEND), lambda w: w.hybrid, _FUSED),
             Row(None, "model.mtp_hybrid_override_pattern", _const(None), _without_mtp, _NO_MTP),
             Row(None, "model.mtp_use_repeated_layer", _const(True), _unrepeated, _REPEATED),
         ),
@@ -501,7 +494,7 @@ SECTIONS = (
             Row(
                 "precision",
                 "mixed_precision",
-                _mixed,
+                lambda w: Call(_MIXED, w.precision_facts.factory),
                 back=Back(
                     read_back.precision,
                     ("mixed_precision", "mixed_precision.fp8_recipe", "mixed_precision.fp8", "mixed_precision.fp4"),

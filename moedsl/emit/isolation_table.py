@@ -69,11 +69,7 @@ class Comparison(JsonForm):
 
 
 def _each(values: Sequence[Any]) -> str:
-    return ", ".join("+".join(v) or "none" if isinstance(v, list) else _unset(v) for v in values)
-
-
-def _unset(value: Any) -> str:
-    return "unset" if value is None else str(value)
+    return ", ".join("+".join(v) or "none" if isinstance(v, list) else "unset" if v is None else str(v) for v in values)
 
 
 def groups(plans: Sequence[Plan]) -> list[list[Plan]]:
@@ -93,17 +89,10 @@ def comparisons(plans: Sequence[Plan]) -> list[Comparison]:
 def comparison(plans: Sequence[Plan]) -> Comparison:
     """Compare the variants: their estimates, what follows from the axis, and further differences."""
     member, first = _member(plans[0]), plans[0].estimate.tokens_per_s_per_gpu
-    variants = [
-        Variant(
-            name=p.name,
-            value=_member(p).value,
-            step_time_s=p.estimate.step_time_s,
-            tokens_per_s_per_gpu=p.estimate.tokens_per_s_per_gpu,
-            speedup=p.estimate.tokens_per_s_per_gpu / first,
-            peak_gib=p.estimate.memory.peak_gib,
-        )
-        for p in plans
-    ]
+    variants = []
+    for p, e in ((p, p.estimate) for p in plans):
+        rates = (e.step_time_s, e.tokens_per_s_per_gpu, e.tokens_per_s_per_gpu / first)
+        variants.append(Variant(p.name, _member(p).value, *rates, e.memory.peak_gib))
     # The names of the isolated axes in a plan
     words = axes.COMPOSITES.get(member.axis)
     own = next(iter(words.values())) if words else {{"batch": "global_batch"}.get(member.axis, member.axis)}
@@ -143,30 +132,21 @@ def second_differences(programs: Sequence[Program], plans: Sequence[Plan]) -> It
         if not group[0].isolation or not (also := comparison(group).also):
             continue
         shown = {
-            n: ", ".join(f"{_member(p).value} {_unset(v)}" for p, v in zip(group, values, strict=True))
+            n: ", ".join(f"{_member(p).value} {_each([v])}" for p, v in zip(group, values, strict=True))
             for n, values in also.items()
         }
-        (name, value), many = next(iter(shown.items())), len(also) > 1
-        yield warning(
-            "plan.second_difference",
-            spans[group[0].name],
-            axis=_member(group[0]).axis,
-            what=f"{len(also)} variables of the environment follow it" if many else f"{name} is {value}",
-            held="one fixed, set it" if many else f"it fixed, set {name}",
-            because=_reasons(also, group),
-            values=shown if many else {},
-        )
-
-
-def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Plan]) -> str:
-    """Explain the values that variants set, each reason once, with the names of the variables if there are several."""
-    names: dict[str, list[str]] = {}
-    for name, values in also.items():
+        # The reasons of the values, each once, with the names of the variables if there are several
         by_reason: dict[str, list[str]] = {}
-        for p, v in zip(plans, values, strict=True):
-            if v is not None:
-                reason = next((d.because or "" for d in p.decisions if d.name == name), "")
-                by_reason.setdefault(reason, []).append(str(v))
-        why = "; ".join(f"{', '.join(dict.fromkeys(vs))}: {reason}" for reason, vs in by_reason.items())
-        names.setdefault(why, []).append(name)
-    return "; ".join(f"{', '.join(ns)} {why}" if len(also) > 1 else why for why, ns in names.items())
+        for name, values in also.items():
+            of: dict[str, list[str]] = {}
+            for p, v in ((p, v) for p, v in zip(group, values, strict=True) if v is not None):
+                of.setdefault(next((d.because or "" for d in p.decisions if d.name == name), ""), []).append(str(v))
+            said = "; ".join(f"{', '.join(dict.fromkeys(vs))}: {reason}" for reason, vs in of.items())
+            by_reason.setdefault(said, []).append(name)
+        why = "; ".join(f"{', '.join(ns)} {said}" if len(also) > 1 else said for said, ns in by_reason.items())
+        (name, value), at = next(iter(shown.items())), spans[group[0].name]
+        what, held, values = f"{name} is {value}", f"it fixed, set {name}", {}
+        if len(also) > 1:
+            what, held, values = f"{len(also)} variables of the environment follow it", "one fixed, set it", shown
+        axis = _member(group[0]).axis
+        yield warning("plan.second_difference", at, axis=axis, what=what, held=held, because=why, values=values)

@@ -25,76 +25,46 @@ _PRECISION = Call(
 )
 """A precision with fields; Bridge's named precisions are functions without parameters."""
 
+_MODELS = {"glm52_744b": "glm52", "kimi_k25": "kimi_k25_vl", "gemma4_26b_a4b_it": "gemma4_vl_26b"}
+"""Names of models in the names of Bridge's recipes, where they differ from ours."""
+_PACKED = "h100_bf16_openmathinstruct2_packed"
+_H100: Mapping[str, Mapping[str, int | str]] = {
+    "qwen3_30b_a3b": {"pretrain": 16, "sft": 16, "peft": 4},
+    "qwen3_235b_a22b": {"pretrain": 256, "sft": 64, "peft": 16},
+    "deepseek_v3": {"pretrain": 1024},
+    "kimi_k2": {"pretrain": 512},
+    "moonlight_16b": {"pretrain": 16, "sft": "_8gpu_h100_bf16_tp1", "peft": 4},
+    "gpt_oss_120b": {"pretrain": 64, "sft": 32, "peft": 8},
+    "exaone_moe_236b_a23b": {"pretrain": 64, "sft": 64, "peft": 16},
+    "olmoe_7b": {"pretrain": 8, "sft": 8, "peft": 1},
+    "deepseek_v2": {"pretrain": 128},
+    "deepseek_v2_lite": {"pretrain": 8},
+    "gpt_oss_20b": {"pretrain": 16, "sft": 8, "peft": 1},
+    "glm45_355b": {"pretrain": 128, "sft": 128, "peft": 16},
+    "glm45_air_106b": {"pretrain": 32, "sft": 32, "peft": 8},
+    "nemotron_3_nano": {"pretrain": 8, "sft": 8, "peft": 8},
+    "nemotron_3_super": {"pretrain": 16, "sft": 16, "peft": 16},
+    "nemotron_3_ultra": {"pretrain": 24, "sft": f"_192gpu_{_PACKED}", "peft": f"_32gpu_{_PACKED}"},
+    "nemotron_3_5_lightning": {"pretrain": "", "sft": "", "peft": ""},
+    "minimax_m3": {"pretrain": 256, "sft": 128},
+    "step35_196b_a11b": {"pretrain": 512},
+    "glm52_744b": {"peft": 208},
+    "kimi_k25": {"sft": 512},
+    "gemma4_26b_a4b_it": {"sft": 8, "peft": 4},
+    "qwen3_next_80b_a3b": {"pretrain": 32, "sft": 16},
+    "qwen35_vl_35b_a3b": {"pretrain": "_8gpu_h100_bf16_mock", "sft": 16, "peft": 4},
+    "qwen35_vl_122b_a10b": {"pretrain": "_128gpu_h100_bf16_mock", "sft": 48, "peft": 8},
+    "qwen35_vl_397b_a17b": {"pretrain": "_512gpu_h100_bf16_mock", "sft": 128, "peft": 32},
+    "qwen3_vl_30b_a3b": {"pretrain": "_8gpu_h100_bf16_mock", "sft": 8, "peft": 4},
+    "qwen3_vl_235b_a22b": {"pretrain": "_256gpu_h100_bf16_mock", "sft": 32, "peft": 16},
+}  # fmt: skip
+"""The GPUs of Bridge's recipe of a model and task for h100 (0.6.2, megatron.bridge.recipes), or how its name ends."""
 LIBRARY = {
-    ("qwen3_30b_a3b", "pretrain"): "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config",
-    ("qwen3_30b_a3b", "sft"): "qwen3_30b_a3b_sft_16gpu_h100_bf16_config",
-    ("qwen3_30b_a3b", "peft"): "qwen3_30b_a3b_peft_4gpu_h100_bf16_config",
-    ("qwen3_235b_a22b", "pretrain"): "qwen3_235b_a22b_pretrain_256gpu_h100_bf16_config",
-    ("qwen3_235b_a22b", "sft"): "qwen3_235b_a22b_sft_64gpu_h100_bf16_config",
-    ("qwen3_235b_a22b", "peft"): "qwen3_235b_a22b_peft_16gpu_h100_bf16_config",
-    ("deepseek_v3", "pretrain"): "deepseek_v3_pretrain_1024gpu_h100_bf16_config",
-    ("kimi_k2", "pretrain"): "kimi_k2_pretrain_512gpu_h100_bf16_config",
-    ("moonlight_16b", "pretrain"): "moonlight_16b_pretrain_16gpu_h100_bf16_config",
-    ("moonlight_16b", "sft"): "moonlight_16b_sft_8gpu_h100_bf16_tp1_config",
-    ("moonlight_16b", "peft"): "moonlight_16b_peft_4gpu_h100_bf16_config",
-    ("gpt_oss_120b", "pretrain"): "gpt_oss_120b_pretrain_64gpu_h100_bf16_config",
-    ("gpt_oss_120b", "sft"): "gpt_oss_120b_sft_32gpu_h100_bf16_config",
-    ("gpt_oss_120b", "peft"): "gpt_oss_120b_peft_8gpu_h100_bf16_config",
-    ("exaone_moe_236b_a23b", "pretrain"): "exaone_moe_236b_a23b_pretrain_64gpu_h100_bf16_config",
-    ("exaone_moe_236b_a23b", "sft"): "exaone_moe_236b_a23b_sft_64gpu_h100_bf16_config",
-    ("exaone_moe_236b_a23b", "peft"): "exaone_moe_236b_a23b_peft_16gpu_h100_bf16_config",
-    ("olmoe_7b", "pretrain"): "olmoe_7b_pretrain_8gpu_h100_bf16_config",
-    ("olmoe_7b", "sft"): "olmoe_7b_sft_8gpu_h100_bf16_config",
-    ("olmoe_7b", "peft"): "olmoe_7b_peft_1gpu_h100_bf16_config",
-    ("deepseek_v2", "pretrain"): "deepseek_v2_pretrain_128gpu_h100_bf16_config",
-    ("deepseek_v2_lite", "pretrain"): "deepseek_v2_lite_pretrain_8gpu_h100_bf16_config",
-    ("gpt_oss_20b", "pretrain"): "gpt_oss_20b_pretrain_16gpu_h100_bf16_config",
-    ("gpt_oss_20b", "sft"): "gpt_oss_20b_sft_8gpu_h100_bf16_config",
-    ("gpt_oss_20b", "peft"): "gpt_oss_20b_peft_1gpu_h100_bf16_config",
-    ("glm45_355b", "pretrain"): "glm45_355b_pretrain_128gpu_h100_bf16_config",
-    ("glm45_355b", "sft"): "glm45_355b_sft_128gpu_h100_bf16_config",
-    ("glm45_355b", "peft"): "glm45_355b_peft_16gpu_h100_bf16_config",
-    ("glm45_air_106b", "pretrain"): "glm45_air_106b_pretrain_32gpu_h100_bf16_config",
-    ("glm45_air_106b", "sft"): "glm45_air_106b_sft_32gpu_h100_bf16_config",
-    ("glm45_air_106b", "peft"): "glm45_air_106b_peft_8gpu_h100_bf16_config",
-    ("nemotron_3_nano", "pretrain"): "nemotron_3_nano_pretrain_8gpu_h100_bf16_config",
-    ("nemotron_3_nano", "sft"): "nemotron_3_nano_sft_8gpu_h100_bf16_config",
-    ("nemotron_3_nano", "peft"): "nemotron_3_nano_peft_8gpu_h100_bf16_config",
-    ("nemotron_3_super", "pretrain"): "nemotron_3_super_pretrain_16gpu_h100_bf16_config",
-    ("nemotron_3_super", "sft"): "nemotron_3_super_sft_16gpu_h100_bf16_config",
-    ("nemotron_3_super", "peft"): "nemotron_3_super_peft_16gpu_h100_bf16_config",
-    ("nemotron_3_ultra", "pretrain"): "nemotron_3_ultra_pretrain_24gpu_h100_bf16_config",
-    ("nemotron_3_ultra", "sft"): "nemotron_3_ultra_sft_192gpu_h100_bf16_openmathinstruct2_packed_config",
-    ("nemotron_3_ultra", "peft"): "nemotron_3_ultra_peft_32gpu_h100_bf16_openmathinstruct2_packed_config",
-    ("nemotron_3_5_lightning", "pretrain"): "nemotron_3_5_lightning_pretrain_config",
-    ("nemotron_3_5_lightning", "sft"): "nemotron_3_5_lightning_sft_config",
-    ("nemotron_3_5_lightning", "peft"): "nemotron_3_5_lightning_peft_config",
-    ("minimax_m3", "pretrain"): "minimax_m3_pretrain_256gpu_h100_bf16_config",
-    ("minimax_m3", "sft"): "minimax_m3_sft_128gpu_h100_bf16_config",
-    ("step35_196b_a11b", "pretrain"): "step35_196b_a11b_pretrain_512gpu_h100_bf16_config",
-    ("glm52_744b", "peft"): "glm52_peft_208gpu_h100_bf16_config",
-    ("kimi_k25", "sft"): "kimi_k25_vl_sft_512gpu_h100_bf16_config",
-    ("gemma4_26b_a4b_it", "sft"): "gemma4_vl_26b_sft_8gpu_h100_bf16_config",
-    ("gemma4_26b_a4b_it", "peft"): "gemma4_vl_26b_peft_4gpu_h100_bf16_config",
-    ("qwen3_next_80b_a3b", "pretrain"): "qwen3_next_80b_a3b_pretrain_32gpu_h100_bf16_config",
-    ("qwen3_next_80b_a3b", "sft"): "qwen3_next_80b_a3b_sft_16gpu_h100_bf16_config",
-    ("qwen35_vl_35b_a3b", "pretrain"): "qwen35_vl_35b_a3b_pretrain_8gpu_h100_bf16_mock_config",
-    ("qwen35_vl_35b_a3b", "sft"): "qwen35_vl_35b_a3b_sft_16gpu_h100_bf16_config",
-    ("qwen35_vl_35b_a3b", "peft"): "qwen35_vl_35b_a3b_peft_4gpu_h100_bf16_config",
-    ("qwen35_vl_122b_a10b", "pretrain"): "qwen35_vl_122b_a10b_pretrain_128gpu_h100_bf16_mock_config",
-    ("qwen35_vl_122b_a10b", "sft"): "qwen35_vl_122b_a10b_sft_48gpu_h100_bf16_config",
-    ("qwen35_vl_122b_a10b", "peft"): "qwen35_vl_122b_a10b_peft_8gpu_h100_bf16_config",
-    ("qwen35_vl_397b_a17b", "pretrain"): "qwen35_vl_397b_a17b_pretrain_512gpu_h100_bf16_mock_config",
-    ("qwen35_vl_397b_a17b", "sft"): "qwen35_vl_397b_a17b_sft_128gpu_h100_bf16_config",
-    ("qwen35_vl_397b_a17b", "peft"): "qwen35_vl_397b_a17b_peft_32gpu_h100_bf16_config",
-    ("qwen3_vl_30b_a3b", "pretrain"): "qwen3_vl_30b_a3b_pretrain_8gpu_h100_bf16_mock_config",
-    ("qwen3_vl_30b_a3b", "sft"): "qwen3_vl_30b_a3b_sft_8gpu_h100_bf16_config",
-    ("qwen3_vl_30b_a3b", "peft"): "qwen3_vl_30b_a3b_peft_4gpu_h100_bf16_config",
-    ("qwen3_vl_235b_a22b", "pretrain"): "qwen3_vl_235b_a22b_pretrain_256gpu_h100_bf16_mock_config",
-    ("qwen3_vl_235b_a22b", "sft"): "qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config",
-    ("qwen3_vl_235b_a22b", "peft"): "qwen3_vl_235b_a22b_peft_16gpu_h100_bf16_config",
+    (model, task): f"{_MODELS.get(model, model)}_{task}{f'_{of}gpu_h100_bf16' if isinstance(of, int) else of}_config"
+    for model, tasks in _H100.items()
+    for task, of in tasks.items()
 }
-"""Bridge's recipe of a model and task for h100 (0.6.2, megatron.bridge.recipes), with any layout; of adapters, LoRA."""
+"""These recipes by model and task, with any layout; of adapters, LoRA."""
 OTHER_GPUS = {
     ("glm52_744b", "pretrain", "gb200"): "glm52_pretrain_192gpu_gb200_bf16_config",
     ("glm52_744b", "sft", "gb200"): "glm52_sft_192gpu_gb200_bf16_config",
@@ -146,7 +116,28 @@ def _of_another_kind(plan: Plan) -> bool:
 
 def overrides_text(plan: Plan) -> str:
     """Write one override a line, quoted for xargs, below comments on their use."""
-    return "\n".join([*(f"# {line}" for line in _usage(plan)), *map(quoted, overrides(plan))]) + "\n"
+    recipe, bridge = library_recipe(plan), plan.target.bridge
+    if recipe is not None:
+        usage = [
+            f"The plan as overrides of Megatron Bridge's recipe {recipe}.",
+            *_why_not_another(plan, recipe),
+            "Fields that the plan does not decide (checkpoints, logging, initialisation) keep that recipe's values.",
+            "recipe.py in this folder needs no other recipe. MEGATRON_BRIDGE is a checkout of Megatron Bridge:",
+            command(plan, recipe),
+        ]
+    else:
+        of, own = f"of this model for {plan.task}", "of your own"
+        known = f"has no recipe {of}:" if bridge == LATEST else f"may have a recipe {of}, which moedsl does not know:"
+        if _of_another_kind(plan):
+            known, own = "has no override for the kind of an adapter:", "that has the plan's adapter"
+        usage = [
+            f"Megatron Bridge {bridge} {known} use these overrides with",
+            f"run_recipe.py and a recipe {own}, or run recipe.py in this folder.",
+        ]
+        if not BY_VERSION[bridge].env_vars:
+            usage.append("It sets no environment, so export these variables first:")
+            usage += (f"export {name}={shlex.quote(str(value))}" for name, value in plan.env.items())
+    return "\n".join([*(f"# {line}" for line in usage), *map(quoted, overrides(plan))]) + "\n"
 
 
 def quoted(word: str) -> str:
@@ -170,20 +161,18 @@ def hydra(value: Any) -> str:
         return "[" + ",".join(map(_inside, value)) + "]"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return _text(value) if isinstance(value, str) else repr(value)
+    if not isinstance(value, str):
+        return repr(value)
+    # A string has quotes and escapes where Hydra would read it differently
+    if re.fullmatch(r"[A-Za-z_][\w./-]*", value) and value.lower() not in ("true", "false", "null", "nan", "inf"):
+        return value
+    escaped = re.sub(r"(\\*)('|\$\{|\Z)", lambda m: m[1] * 2 + (f"\\{m[2]}" if m[2] else ""), value)
+    return f"'{escaped}'"
 
 
 def _inside(value: Any) -> str:
     """Write a value inside an object that Bridge instantiates; a dtype is a target that is not called."""
     return f"{{_target_:{value},_call_:false}}" if isinstance(value, Dtype) else hydra(value)
-
-
-def _text(value: str) -> str:
-    """Write a string, with quotes and escapes where Hydra would read it differently."""
-    if re.fullmatch(r"[A-Za-z_][\w./-]*", value) and value.lower() not in ("true", "false", "null", "nan", "inf"):
-        return value
-    escaped = re.sub(r"(\\*)('|\$\{|\Z)", lambda m: m[1] * 2 + (f"\\{m[2]}" if m[2] else ""), value)
-    return f"'{escaped}'"
 
 
 SCRIPT = '"$MEGATRON_BRIDGE"/scripts/training/run_recipe.py'
@@ -196,30 +185,6 @@ def command(plan: Plan, recipe: str) -> str:
     step = family(plan.family).step_name
     words = [SCRIPT, "--recipe", recipe, *(["--step_func", step] if step != Family().step_name else [])]
     return f"grep -v '^#' overrides.txt | xargs torchrun --nproc-per-node gpu {' '.join(words)}"
-
-
-def _usage(plan: Plan) -> list[str]:
-    recipe, bridge = library_recipe(plan), plan.target.bridge
-    if recipe is None:
-        of = f"of this model for {plan.task}"
-        known = f"has no recipe {of}:" if bridge == LATEST else f"may have a recipe {of}, which moedsl does not know:"
-        own = "of your own"
-        if _of_another_kind(plan):
-            known, own = "has no override for the kind of an adapter:", "that has the plan's adapter"
-        shell = [] if BY_VERSION[bridge].env_vars else ["It sets no environment, so export these variables first:"]
-        return [
-            f"Megatron Bridge {bridge} {known} use these overrides with",
-            f"run_recipe.py and a recipe {own}, or run recipe.py in this folder.",
-            *shell,
-            *(f"export {name}={shlex.quote(str(value))}" for name, value in plan.env.items() if shell),
-        ]
-    return [
-        f"The plan as overrides of Megatron Bridge's recipe {recipe}.",
-        *_why_not_another(plan, recipe),
-        "Fields that the plan does not decide (checkpoints, logging, initialisation) keep that recipe's values.",
-        "recipe.py in this folder needs no other recipe. MEGATRON_BRIDGE is a checkout of Megatron Bridge:",
-        command(plan, recipe),
-    ]
 
 
 def _why_not_another(plan: Plan, recipe: str) -> list[str]:

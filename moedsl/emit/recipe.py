@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from moedsl.emit.fields import Setting
 from moedsl.emit.settings import environment, function_name, stated
@@ -19,9 +17,6 @@ from moedsl.facts.releases import BY_VERSION
 from moedsl.facts.symbols import FINE_TUNES
 from moedsl.facts.values import Call, Dtype, Member, parts, python
 from moedsl.planner.plan import Plan
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 _TASKS = {"pretrain": "Pretrain", "sft": "Fine-tune", "peft": "Train adapters of"}
 
@@ -42,20 +37,41 @@ _CONVERTED = (
 
 def recipe_text(plan: Plan) -> str:
     """Write the recipe's source. The same plan gives the same bytes; Bridge and torch are not imported."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     sections, fields, tunes = stated(plan), {**plan.derived, **plan.set}, plan.task in FINE_TUNES
     values = [p for _, settings in sections for s in settings for p in parts(s.value)]
+    # The module of each name that the recipe imports
+    names = {
+        "AutoBridge": "megatron.bridge", "ConfigContainer": "megatron.bridge.training.config",
+        common.COMMON[plan.task].function: common.MODULE,
+        **{v.name: v.module for v in values if isinstance(v, Call)},
+        **{v.enum: v.module for v in values if isinstance(v, Member)},
+        **({"AutoConfig": "transformers"} if family(plan.family).config_only else {}),
+        **({common.ENVIRONMENT: common.ENVIRONMENT_MODULE} if environment(plan)[0] else {}),
+    }  # fmt: skip
     run = "torchrun --nproc-per-node gpu recipe.py"
     # Where a fine-tuning run gets its weights, as far as the run does not say it
     weights = comment(_IMPORTED) if tunes and fields.get(fine_tuning.FIELD) is None else []
     weights += comment(_CONVERTED) if tunes and plan.policy.sharding == "fsdp" else []
-    return _template().render(
+    # What made a chosen value the best, for the docstring
+    by, best = plan.search.ranks_by, list[str]()
+    if by is not None and by.because and any(d.origin == "chosen" and d.rule == by.rule for d in plan.decisions):
+        text = plain(f"Best by {by.rule.rpartition('.')[2]}: {by.because}.")
+        best = textwrap.wrap(text, WIDTH, break_on_hyphens=False)
+    # The output is Python, not HTML: every value is already a Python literal or a cleaned comment
+    env = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"), undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    return env.get_template("recipe.py.j2").render(
         title=plain(f"{_TASKS[plan.task]} {plan.model} on {plan.gpus} {plan.hardware}"),
         target=plain(str(plan.target.bridge)),
         function=function_name(plan),
         launch=f"{_NSYS} \\\n        {run}" if fields.get("profiling.use_nsys_profiler") else run,
-        imports=_imports(plan, values),
+        imports=[(m, sorted(n for n in names if names[n] == m)) for m in sorted({*names.values()})],
         torch=any(isinstance(v, Dtype) for v in values),
-        ranking=_ranking(plan),
+        ranking=best,
         common=common.COMMON[plan.task].function,
         model=_model(plan),
         sections=[
@@ -67,42 +83,6 @@ def recipe_text(plan: Plan) -> str:
         step=family(plan.family).step,
         entry="finetune" if tunes else "pretrain",
     )
-
-
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    # the output is Python, not HTML: every value is already a Python literal or a cleaned comment
-    loader = FileSystemLoader(Path(__file__).parent / "templates")
-    env = Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    return env.get_template("recipe.py.j2")
-
-
-def _imports(plan: Plan, values: Iterable[Any]) -> list[tuple[str, list[str]]]:
-    """The ``from`` imports, sorted by module, each with its sorted names."""
-    wanted = {
-        "AutoBridge": "megatron.bridge",
-        "ConfigContainer": "megatron.bridge.training.config",
-        common.COMMON[plan.task].function: common.MODULE,
-        **{v.name: v.module for v in values if isinstance(v, Call)},
-        **{v.enum: v.module for v in values if isinstance(v, Member)},
-    }
-    if family(plan.family).config_only:
-        wanted["AutoConfig"] = "transformers"
-    if environment(plan)[0]:
-        wanted[common.ENVIRONMENT] = common.ENVIRONMENT_MODULE
-    return [(m, sorted(n for n in wanted if wanted[n] == m)) for m in sorted(set(wanted.values()))]
-
-
-def _ranking(plan: Plan) -> list[str]:
-    """What made a chosen value the best, for the docstring; empty if nothing was chosen."""
-    by = plan.search.ranks_by
-    if by is None or not by.because or not any(d.origin == "chosen" and d.rule == by.rule for d in plan.decisions):
-        return []
-    return textwrap.wrap(plain(f"Best by {by.rule.rpartition('.')[2]}: {by.because}."), WIDTH, break_on_hyphens=False)
 
 
 def _model(plan: Plan) -> str:

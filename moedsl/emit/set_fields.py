@@ -61,34 +61,27 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
             if not wrong:
                 derived[path], spans[path] = value, rule.span
     sets = derived | dict(p.sets)
-    yield from _judged(evolve(p, sets=sets, spans=spans | dict(p.spans)), evolve(plan, set=sets), library, layout)
-
-
-def _judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    leading = {n: value for n, value in p.sets.items() if n in GATHERS.values()}
-    asked = evolve(plan, set=leading, derived={})
+    p, plan = evolve(p, sets=sets, spans=spans | dict(p.spans)), evolve(plan, set=sets)
+    asked = evolve(plan, set={n: value for n, value in sets.items() if n in GATHERS.values()}, derived={})
     decided = resets(p.target) | decided_fields(asked, every=True)
     decided |= {
         path: decided[_SAME[path]] for kind, path in _KEPT.items() if decided.get(f"mixed_precision.{kind}") is not None
     }
-    others = [n for n, value in p.sets.items() if n in decided and decided[n] != value]
+    others = [n for n, value in sets.items() if n in decided and decided[n] != value]
     against = [n for n in others if not is_free(n, plan)]
     yield from (_decided(p, plan, path, decided[path], asked) for path in against)
     # What the estimate does not follow: free fields without a price, and undecided ones that cost memory or time
     costly = [(n, decided[n], UNPRICED[n][1]) for n in others if n in UNPRICED and n not in against]
-    for path, (value, holds, why) in UNFOLLOWED.items():
-        if path in p.sets and p.sets[path] != value and holds(plan):
-            costly.append((path, value, why))
-    for path, value, why in costly:
-        yield warning("plan.set_unpriced", p.spans[path], path=path, value=value, why=why)
+    costly += ((n, v, why) for n, (v, holds, why) in UNFOLLOWED.items() if n in sets and sets[n] != v and holds(plan))
+    yield from (warning("plan.set_unpriced", p.spans[n], path=n, value=v, why=why) for n, v, why in costly)
     for path, statement in OLDER.items():
-        if p.sets.get(path):
-            where = p.spans[path]
-            yield error("plan.set_decided:older", where, path=path, statement=statement, fixes=_drop(p, path))
+        if sets.get(path):
+            where, fixes = p.spans[path], _drop(p, path)
+            yield error("plan.set_decided:older", where, path=path, statement=statement, fixes=fixes)
     values = settings.known_values(plan, p.model)
-    rest = evolve(p, sets={path: value for path, value in p.sets.items() if path not in against})
+    rest = evolve(p, sets={path: value for path, value in sets.items() if path not in against})
     yield from _overwritten(rest, asked, values, decided)
-    yield from _broken(rest, laws(library), _environment(plan, values, layout))
+    yield from _broken(rest, plan, laws(library), values, layout)
 
 
 def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diagnostic:
@@ -131,37 +124,30 @@ def _overwritten(
         if owner.startswith("comm_overlap.") and not path.startswith("model.") and not values[_DISTRIBUTED]:
             continue
         help: str = Instead(f"set `{owner}` instead", owner)
-        if owner in decided:
-            help = instead(asked, owner, value, _word(p, path))
-        cites = (_WRITERS[owner.partition(".")[0]],)
-        yield warning(
-            "plan.set_overwritten", p.spans[path], owner=owner, path=path, help=help, cites=cites, fixes=_drop(p, path)
-        )
+        help = instead(asked, owner, value, _word(p, path)) if owner in decided else help
+        at, cites, fixes = p.spans[path], (_WRITERS[owner.partition(".")[0]],), _drop(p, path)
+        yield warning("plan.set_overwritten", at, owner=owner, path=path, help=help, cites=cites, fixes=fixes)
 
 
-def _environment(plan: Plan, values: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, Any]:
-    """Every name that a rule of recipes may have, with its value as `lint` knows it; what is inside an object that the
-    recipe does not build is unset."""
-    computed = {
-        "none": UNSET,
-        "world": plan.gpus,
-        "dataset_class": values["dataset"],
-        "graphs": bool(plan.policy.cuda_graph),
-    }
-    env = {f"env.{name}": value for name, value in plan.env.items()}
+def _broken(
+    p: Program, plan: Plan, rules: Sequence[Rule], values: Mapping[str, Any], layout: Mapping[str, Any]
+) -> Iterator[Diagnostic]:
+    """Report each rule that a `set` breaks, at the `set`; a rule that reads an unknown value is left out."""
+    lets = {r.name: r for r in rules if r.kind == "let"}
+    reads = {r.name: names(r.expr) for r in lets.values()}
+    # Every name that a rule may have, with its value as `lint` knows it; what is inside an object that the recipe does
+    # not build is unset, and so is a variable that the recipe does not set
+    variables = {n for r in rules for n in names(r.expr) | names(r.when) if n.startswith("env.")}
     inside = (f.path for f in fields().values() if f.path.count(".") > 1)
     each = dict.fromkeys(inside, UNSET) | {path: known(value) for path, value in values.items()}
     lists = [path for path, value in each.items() if isinstance(value, list)]
     unknown = {path for path in lists if (f := lookup(path)) and is_several(each[path], field_type(f.type))}
-    return {**layout, **computed, **env, **{path: value for path, value in each.items() if path not in unknown}}
-
-
-def _broken(p: Program, rules: Sequence[Rule], env: dict[str, Any]) -> Iterator[Diagnostic]:
-    """Report each rule that a `set` breaks, at the `set`; a rule that reads an unknown value is left out."""
-    lets = {r.name: r for r in rules if r.kind == "let"}
-    reads = {r.name: names(r.expr) for r in lets.values()}
-    variables = {n for r in rules for n in names(r.expr) | names(r.when) if n.startswith("env.")}
-    env = {**dict.fromkeys(variables, UNSET), **env}  # what the recipe does not set
+    env = {
+        **dict.fromkeys(variables, UNSET), **layout, "none": UNSET, "world": plan.gpus,
+        "dataset_class": values["dataset"], "graphs": bool(plan.policy.cuda_graph),
+        **{f"env.{name}": value for name, value in plan.env.items()},
+        **{path: value for path, value in each.items() if path not in unknown},
+    }  # fmt: skip
 
     def has_values(used: frozenset[str]) -> bool:
         """Whether each name has a value; a name that is no variable is a word."""
@@ -178,10 +164,8 @@ def _broken(p: Program, rules: Sequence[Rule], env: dict[str, Any]) -> Iterator[
             continue
         read = {n: env[n] for n in sorted(used) if n in env and n != "none"}
         said = {n: "none" if v is UNSET else sorted(v) if isinstance(v, frozenset) else v for n, v in read.items()}
-        make, spans = (
-            error if rule.kind == "require" else warning if rule.worth > 0 else note,
-            [p.spans[n] for n in own],
-        )
+        make = error if rule.kind == "require" else warning if rule.worth > 0 else note
+        spans = [p.spans[n] for n in own]
         help, fixes = f"the rule is `{print_expr(rule.expr)}`", _drop(p, own[0])
         yield make(rule.id, rule.because or "", *spans, help=help, cites=rule.cites, values=said, fixes=fixes)
 
@@ -192,8 +176,7 @@ _KEYWORDS = {"global_batch": "batch", **dict.fromkeys(("freeze_vision", "freeze_
 """The statements of words that are not their names."""
 
 _OF_HUB = {
-    "dataset.hf_dataset.dataset_name": "write `data hf {}`",
-    "dataset.hf_dataset.path_or_dataset": "write `data hf {}`",
+    **dict.fromkeys(("dataset.hf_dataset.dataset_name", "dataset.hf_dataset.path_or_dataset"), "write `data hf {}`"),
     "dataset.hf_dataset.split": "write `split={}` after the name of `data hf`",
     "dataset.hf_dataset.subset": "write `subset={}` after the name of `data hf`",
 }
@@ -227,13 +210,13 @@ def _statements(plan: Plan, path: str, value: Any, word: str) -> Iterator[str]:
     second = [{a: v} for a in axes.POLICY if a in axes.BY_NAME and a != word for v in _values(a, None)]
     pairs = ({**a, **b} for a, b in product(own, second if section == "policy" else []))
     for changes in (own, pairs):
-        made = list[str]()
+        made = False
         for change in changes:
             other = evolve(plan, **{section: evolve(getattr(plan, section), **change)})
             found = decided_fields(other, every=True)
             if path in found and found[path] == wanted:
-                made.append(_stated(change))
-        yield from made
+                made = True
+                yield _stated(change)
         if made:
             return
 
@@ -253,8 +236,7 @@ def _values(word: str, value: Any) -> list[Any]:
 def _stated(values: Mapping[str, Any]) -> str:
     """Write the values as one statement, or as pins: a set of one word without brackets, a text in quotes."""
     (word, value), *rest = values.items()
-    keyword = _KEYWORDS.get(word, word)
-    if keyword in STATEMENTS and not rest:
+    if (keyword := _KEYWORDS.get(word, word)) in STATEMENTS and not rest:
         return f"{keyword} {axes.written(value)}"
     pins = list[str]()
     for name, v in values.items():
@@ -399,32 +381,20 @@ def is_free(path: str, plan: Plan) -> bool:
     return path in _CONDITIONS and _CONDITIONS[path](plan)
 
 
-ID = "plan.not_in_release"
-
-
 def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
     """Report each field that the release does not have, with the oldest release that has it."""
+    release = p.target
     for s in lacking(plan):
-        text = f"Bridge {p.target} has no `{s.path}`, which `{s.word}` needs"
-        help = f"write `target bridge {first_with(s.path)}`, or another value of `{s.word}`"
-        yield error(ID, text, p.spans.get(s.word or "", p.spans["hardware"]), help=help)
-    if plan.samples and plan.samples.source == "hf" and not has("dataset.hf_dataset", p.target):
-        text = f"Bridge {p.target} fine-tunes on folders of JSONL, not on a data set of Hugging Face by its name"
-        help = f"write `target bridge {first_with('dataset.hf_dataset')}`, or name a folder"
-        yield error(ID, text, p.spans["data"], help=help)
+        at, word, oldest = p.spans.get(s.word or "", p.spans["hardware"]), s.word, first_with(s.path)
+        yield error("plan.not_in_release:field", at, release=release, field=s.path, word=word, oldest=oldest)
+    if plan.samples and plan.samples.source == "hf" and not has("dataset.hf_dataset", release):
+        oldest = first_with("dataset.hf_dataset")
+        yield error("plan.not_in_release:data-set", p.spans["data"], release=release, oldest=oldest)
     # where a function of the release reads images
     by_function = place("EnergonDatasetConfig", plan.target.bridge) is not None
     if family(plan.family).encoder not in (None, QWEN_VL) and by_function and not is_mock(plan):
-        text = f"Bridge {p.target} reads real images with Qwen-VL's processor alone"
-        help = f"write `target bridge {NEWEST.bridge}`, or `data mock`"
-        yield error(ID, text, p.spans["data"], help=help)
+        yield error("plan.not_in_release:images", p.spans["data"], release=release, newest=NEWEST.bridge)
     last = (plan.layout.pipeline_layout or "").rpartition("|")[2]
     alone = "m" in last and "t" not in last  # the last stage has MTP and no decoder layer
-    if p.model.attention == "mla" and alone and not BY_VERSION[p.target].mtp_alone:
-        text = f"Bridge {p.target} builds MTP with ordinary attention on a last stage without a decoder layer"
-        help = (
-            "`set model.mtp_num_layers = 0`",
-            "or pin a `pipeline_layout` that ends in `tmL`",
-            "or take a newer release: `target bridge 0.5`",
-        )
-        yield error(ID, text, p.spans["hardware"], help=help)
+    if p.model.attention == "mla" and alone and not BY_VERSION[release].mtp_alone:
+        yield error("plan.not_in_release:mtp-alone", p.spans["hardware"], release=release)

@@ -8,7 +8,7 @@ that the plan does not decide: values of the common function, and defaults.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import evolve
@@ -19,7 +19,7 @@ from moedsl.facts import fine_tuning
 from moedsl.facts.common import COMMON, COPIED, VARIABLES
 from moedsl.facts.facts import Model
 from moedsl.facts.families import CHOICES, dataset_class, family, provider
-from moedsl.facts.fields import Field, absent, fields, has, lookup, path_of, provided, words_of
+from moedsl.facts.fields import absent, fields, has, lookup, path_of, provided, words_of
 from moedsl.facts.fields import sections as sections_of
 from moedsl.facts.fine_tuning import Adapter
 from moedsl.facts.releases import BY_VERSION
@@ -53,24 +53,14 @@ def planned(plan: Plan) -> Planned:
         options = (a.method, a.rank, a.alpha, a.dropout, frozenset(a.targets), a.experts, a.normalized, a.regather)
         adapter = fine_tuning.call(Adapter(*options), kin.vision)
     return Planned(
-        task=plan.task,
-        layout=plan.layout,
-        batch=plan.batch,
-        policy=plan.policy,
+        task=plan.task, layout=plan.layout, batch=plan.batch, policy=plan.policy, vision=kin.vision, hybrid=kin.hybrid,
         by_name={**plan.layout.to_json(), **plan.batch.to_json(), **plan.policy.to_json()},
-        mock=is_mock(plan),
-        vision=kin.vision,
-        hybrid=kin.hybrid,
+        mock=is_mock(plan), dataset=dataset(plan), masks_tokens=masks_tokens(plan), adapter=adapter,
         no_mtp=not plan.set.get("model.mtp_num_layers", not stray),
-        adapter=adapter,
-        dataset=dataset(plan),
-        masks_tokens=masks_tokens(plan),
         profiling=any(path.startswith("profiling.") for path in (*plan.derived, *plan.set)),
-        precision_facts=PRECISION[plan.policy.precision],
-        provided=given,
+        precision_facts=PRECISION[plan.policy.precision], provided=given, bridge=plan.target.bridge,
         own={**{path_of(word): value for word, value in plan.derived.items()}, **plan.set},
-        bridge=plan.target.bridge,
-    )
+    )  # fmt: skip
 
 
 def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
@@ -105,23 +95,18 @@ def _wanted(plan: Plan) -> list[tuple[str, list[Setting]]]:
     derived = {path: Setting(path, _spelled(plan.derived[word], path, plan), word) for word, path in paths.items()}
     out = [(title, [derived.pop(s.path, s) for s in settings]) for title, settings in out]
     own = {p: v for p, v in plan.set.items() if p not in CHOICES}  # those are in the dataset
-    out.append(("Sections that Bridge leaves out", [*_absent(out, [*derived, *plan.set], plan.target.bridge)]))
+    # Build each section that is None by default, if a field of it is set and no setting builds the section
+    every = {s.path: s.value for _, settings in out for s in settings}
+    calls = (path for outer, v in every.items() for path, inner in arguments(outer, v) if isinstance(inner, Call))
+    built = {*every, *calls}
+    wanted = dict.fromkeys(path.rpartition(".")[0] for path in (*derived, *plan.set))
+    classes = ((section, absent(plan.target.bridge).get(section)) for section in wanted if section not in built)
+    named = ((section, of.partition(":")) for section, of in classes if of is not None)
+    left_out = [Setting(section, Call(module, kind), "set") for section, (module, _, kind) in named]
+    out.append(("Sections that Bridge leaves out", left_out))
     out.append(("Derived by rules", list(derived.values())))
     out.append((SET, [Setting(p, _spelled(v, p, plan), "set") for p, v in own.items()]))
     return out
-
-
-def _absent(out: Iterable[tuple[str, list[Setting]]], paths: Iterable[str], bridge: str) -> Iterator[Setting]:
-    """Build each section that is None by default, that a field of these paths is in and that no setting builds."""
-    every = {s.path: s.value for _, settings in out for s in settings}
-    parts = ((path, v.kwargs) for path, v in every.items() if isinstance(v, Call))
-    built = {*every, *(f"{path}.{name}" for path, kwargs in parts for name, v in kwargs.items() if isinstance(v, Call))}
-    wanted = dict.fromkeys(path.rpartition(".")[0] for path in paths)
-    for section in wanted:
-        name = absent(bridge).get(section)
-        if name is not None and section not in built:
-            module, _, kind = name.partition(":")
-            yield Setting(section, Call(module, kind), "set")
 
 
 def decided_fields(plan: Plan, *, every: bool = False) -> dict[str, Any]:
@@ -164,7 +149,7 @@ def stated(plan: Plan) -> Sections:
     every = dict(sections(plan))
     own = {s.path: s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)}
     found: Sections = []
-    for title, settings in [*every.items(), (_OUTPUT, [*_output(plan)])]:
+    for title, settings in [*every.items(), (_OUTPUT, _output(plan))]:
         found.append((title, []))
         for s in (inner for outer in settings for inner in _inside(plan, outer)):
             if isinstance(s.value, Call):
@@ -177,7 +162,11 @@ def stated(plan: Plan) -> Sections:
                 if same or not s.read or s.path in COPIED or s.path in plan.set:
                     continue
             found[-1][1].append(s)
-            known |= dict(_unstated(s.path, s.value)) | dict(arguments(s.path, s.value))
+            for path, value in arguments(s.path, s.value):
+                if isinstance(value, Call):  # the defaults of an object that a call builds inside
+                    of = sections_of().get(path, {}).items()
+                    known |= {f"{path}.{n}": f.get("others", {}).get(value.name, f["default"]) for n, f in of}
+            known |= dict(arguments(s.path, s.value))
     return [(title, settings) for title, settings in [*_together(plan, found), (SET, [*own.values()])] if settings]
 
 
@@ -223,35 +212,23 @@ def arguments(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from arguments(f"{path}.{name}", inner)
 
 
-def _unstated(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The defaults of the objects that a call builds inside."""
-    for section, inner in arguments(path, value):
-        for name, field in sections_of().get(section, {}).items() if isinstance(inner, Call) else ():
-            yield f"{section}.{name}", field.get("others", {}).get(inner.name, field["default"])
-
-
-def _inside(plan: Plan, s: Setting) -> Iterator[Setting]:
+def _inside(plan: Plan, s: Setting) -> list[Setting]:
     """A dataset of the class that the common function has, as its fields; any other setting as it is."""
-    if s.path == "dataset" and s.value.name == COMMON[plan.task].dataset:
-        inside = {k: v for k, v in s.value.kwargs.items() if k != "seq_length"}  # which has a row of its own
-        yield from (Setting(f"dataset.{k}", v, s.word, _WHY.get(k, "")) for k, v in inside.items())
-    else:
-        yield s
+    if s.path != "dataset" or s.value.name != COMMON[plan.task].dataset:
+        return [s]
+    inside = ((k, v) for k, v in s.value.kwargs.items() if k != "seq_length")  # which has a row of its own
+    return [Setting(f"dataset.{k}", v, s.word, _WHY.get(k, "")) for k, v in inside]
 
 
 def _together(plan: Plan, found: Sections) -> Sections:
     """Move the settings of each decision to the last heading that has one of them; one with its own reason stays."""
     decisions = {d.name for d in plan.decisions}
     home = {s.word or "": title for title, settings in found for s in settings if s.word in decisions and not s.why}
-    out: dict[str, list[Setting]] = {title: [] for title, _ in found}
-    moved: list[tuple[str, Setting]] = []
-    for title, settings in found:
-        for s in settings:
-            last = title if s.why else home.get(s.word or "", title)
-            moved.append((last, s)) if last != title else out[title].append(s)
-    for last, s in moved:
-        out[last].append(s)
-    return list(out.items())
+    to = [(s, title, title if s.why else home.get(s.word or "", title)) for title, settings in found for s in settings]
+    return [
+        (title, [s for moves in (False, True) for s, at, last in to if last == title and (at != last) == moves])
+        for title, _ in found
+    ]
 
 
 _WHY = {"split": "with Bridge's 9999,8,2, a small corpus has nothing to validate or test on"}
@@ -265,21 +242,15 @@ def checkpoint_folder(plan: Plan) -> str | None:
     return folder if folder or is_mock(plan) else f"nemo_experiments/{function_name(plan)}/checkpoints"
 
 
-def _output(plan: Plan) -> Iterator[Setting]:
+def _output(plan: Plan) -> list[Setting]:
     """Where a run saves its checkpoints and goes on from them, and what it logs, unless a rule derives it."""
     folder, derived = checkpoint_folder(plan), {path_of(name) for name in plan.derived}
-    named = plan.task in FINE_TUNES or fine_tuning.FIELD in plan.set
-    start = "the imported weights" if named else "scratch"
+    start = "the imported weights" if plan.task in FINE_TUNES or fine_tuning.FIELD in plan.set else "scratch"
     goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
     why = goes_on if folder else "mock data needs no checkpoints"
-    for path, value, because in (
-        ("checkpoint.save", folder, why),
-        ("checkpoint.load", folder, why),
-        ("logger.log_interval", 1, _STEPS),
-        ("logger.tensorboard_dir", None, _STEPS),
-    ):
-        if path not in derived:
-            yield Setting(path, value, None, because)
+    values = {"checkpoint.save": (folder, why), "checkpoint.load": (folder, why), "logger.log_interval": (1, _STEPS),
+              "logger.tensorboard_dir": (None, _STEPS)}  # fmt: skip
+    return [Setting(path, value, None, why) for path, (value, why) in values.items() if path not in derived]
 
 
 def function_name(plan: Plan) -> str:
@@ -288,27 +259,15 @@ def function_name(plan: Plan) -> str:
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
+_TUNED = {"checkpoint.save_interval": 100, "optimizer.adam_beta2": 0.98, "optimizer.min_lr": 0.0}
 _OF_TASK: Mapping[str, Mapping[str, Any]] = {
     "pretrain": {
-        "checkpoint.save_interval": 500,
-        "ddp.data_parallel_sharding_strategy": "optim_grads_params",
-        "optimizer.adam_beta2": 0.95,
-        "optimizer.lr": 3e-4,
-        "optimizer.min_lr": 3e-5,
+        "checkpoint.save_interval": 500, "ddp.data_parallel_sharding_strategy": "optim_grads_params",
+        "optimizer.adam_beta2": 0.95, "optimizer.lr": 3e-4, "optimizer.min_lr": 3e-5,
     },
-    "sft": {
-        "checkpoint.save_interval": 100,
-        "optimizer.adam_beta2": 0.98,
-        "optimizer.lr": 5e-6,
-        "optimizer.min_lr": 0.0,
-    },
-    "peft": {
-        "checkpoint.save_interval": 100,
-        "optimizer.adam_beta2": 0.98,
-        "optimizer.lr": 1e-4,
-        "optimizer.min_lr": 0.0,
-    },
-}
+    "sft": {**_TUNED, "optimizer.lr": 5e-6},
+    "peft": {**_TUNED, "optimizer.lr": 1e-4},
+}  # fmt: skip
 """Further values of the common functions, by task (bridge recipes/common.py): a recipe states its own, or no row has
 them."""
 _BOTH = {
@@ -336,11 +295,13 @@ def known_values(plan: Plan, model: Model) -> dict[str, Any]:
     bridge = plan.target.bridge
     classes = {"model": provider(model), "dataset": dataset_class(model.vision is not None, plan.task, is_mock(plan))}
     classes |= {path: call.name for path, call in built.items() if path not in classes}
-    known = {
-        f.path: _plain(f.path, f.others.get(classes.get(f.path.rpartition(".")[0], ""), f.default))
-        for f in fields(bridge).values()
-        if _has_default(f, classes, built, bridge)
-    }
+    # The defaults of the sections that are built from their class, and not by a function
+    known = {}
+    for f in fields(bridge).values():
+        section = f.path.rpartition(".")[0]
+        made = section != "mixed_precision" and (section not in absent(bridge) or section in built)
+        if made and (not f.classes or classes.get(section) in f.classes):
+            known[f.path] = _plain(f.path, f.others.get(classes.get(section, ""), f.default))
     known |= {f"model.{name}": _plain(name, value) for name, value in provided(model.hf, bridge).items()}
     common = {path: v for path, v in given(planned(plan)).items() if path not in COPIED.values()}
     if classes["dataset"] != COMMON[plan.task].dataset:
@@ -355,13 +316,6 @@ def known_values(plan: Plan, model: Model) -> dict[str, Any]:
     own = [s for s in settings if s.path not in built]
     known |= {s.path: _plain(s.path, s.value) if comparable(s) else "unknown" for s in own}
     return {path: value for path, value in known.items() if value not in _UNKNOWN}
-
-
-def _has_default(field: Field, classes: dict[str, str], built: Collection[str], bridge: str) -> bool:
-    """Whether a field has the default of its class: its section is built from that class, and not by a function."""
-    section = field.path.rpartition(".")[0]
-    made = section != "mixed_precision" and (section not in absent(bridge) or section in built)
-    return made and (not field.classes or classes.get(section) in field.classes)
 
 
 def _plain(path: str, value: Any) -> Any:

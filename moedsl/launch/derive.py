@@ -23,6 +23,7 @@ from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.check.cluster_reader import Setting
 from moedsl.rules.check.cluster_rules import Book
 from moedsl.rules.evaluators import evaluate, holds
+from moedsl.rules.evaluators import names as names_in
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import UNSET
 from moedsl.rules.rule import Rule
@@ -74,7 +75,12 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
         secrets=cluster.secrets,
     )
     wrong = [*cluster_reader.of_this_machine(launch.environment)] if cluster.executor == "local" else []
-    wrong += _unkept(plan, cluster)
+    folder = plan.set.get("checkpoint.save", None if plan.policy.data == "mock" else "")
+    shared = not isinstance(folder, str) or folder.startswith("/") or "://" in folder
+    if cluster.executor == "kubeflow" and not shared:  # it is in a pod's own file system
+        said = f"checkpoint.save is {folder}" if folder else "checkpoint.save is not set"
+        help = (_way_in("/checkpoints", cluster), "write it as `set checkpoint.save`; `none` there saves nothing")
+        wrong.append(error("launch.checkpoints", said=said, help=help))
     return None if wrong else launch, found + wrong
 
 
@@ -140,8 +146,6 @@ def _apply(book: Iterable[Rule], of: dict[str, Any], found: list[Diagnostic]) ->
 
 def _broken(rule: Rule, of: Mapping[str, Any]) -> Diagnostic:
     """Report a law or an advice that does not hold, with the value of each variable of its expression."""
-    from moedsl.rules.evaluators import names as names_in
-
     values = {n: of[n] for n in sorted(names_in(rule.expr)) if n in of}
     worth = {n: sorted(v) if isinstance(v, frozenset) else v for n, v in values.items() if v is not UNSET}
     written = {n: "+".join(v) or "none" if isinstance(v, list) else str(v) or '""' for n, v in worth.items()}
@@ -174,10 +178,7 @@ def _environment(plan: Plan, cluster: Cluster, of_launch: Settings) -> list[Sett
     every = Settings()
     for name, value in plan.env.items():
         d = why.get(name) or why.get(f"env.{name}")
-        said = (
-            Setting(name, value, "plan", d.rule, d.because, d.cite) if d else Setting(name, value, "plan", None, None)
-        )
-        every[name] = said
+        every[name] = Setting(name, value, "plan", d and d.rule, d and d.because, d.cite if d else ())
     every |= of_launch
     for name, text in cluster.env.items():
         derived = every.get(name)
@@ -292,7 +293,7 @@ def node_path(path: str, cluster: Cluster) -> str | None:
 def unmounted_paths(paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
     """Report paths that the container cannot see; paths on the persistent volume of a Kubernetes cluster are inside."""
     targets = [m.split(":")[1] for m in cluster.mounts] + ([cluster.pvc_path] if cluster.pvc else [])
-    said = {"cluster": cluster.name, "value": ", ".join(targets) or "nothing"}
+    said = {"cluster": cluster.name, "mounts": ", ".join(targets) or "nothing"}
     found: list[Diagnostic] = []
     for path in paths:
         on_claim = cluster.pvc and PurePosixPath(path).is_relative_to(cluster.pvc_path)
@@ -315,13 +316,3 @@ def _way_in(path: str, cluster: Cluster) -> str:
         f'add the claim that has it to the cluster: pvc "CLAIM"; pvc_path "{top}". '
         f'If all nodes share that folder: mounts ["{top}:{top}"]'
     )
-
-
-def _unkept(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
-    """Refuse checkpoints in a pod's own file system."""
-    folder = plan.set.get("checkpoint.save", None if plan.policy.data == "mock" else "")
-    if cluster.executor != "kubeflow" or not isinstance(folder, str) or folder.startswith("/") or "://" in folder:
-        return []
-    said = f"checkpoint.save is {folder}" if folder else "checkpoint.save is not set"
-    help = (_way_in("/checkpoints", cluster), "write it as `set checkpoint.save`; `none` there saves nothing")
-    return [error("launch.checkpoints", said=said, help=help)]

@@ -11,9 +11,8 @@ import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -24,10 +23,6 @@ from moedsl.launch.nemo import no_input
 from moedsl.launch.script import END, Payload, script, with_preflight
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
-from moedsl.rules.check.cluster_reader import Setting
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 
 @frozen
@@ -43,13 +38,9 @@ class Sent:
     """The further jobs of each chain, whose files are those of the first but for their names."""
 
 
-def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
-    """Make the sbatch file and the tasks' script (Slurm), the manifest (Kubernetes), or the script (this machine)."""
-    return dryrun_all([(launch, payload)], cluster)
-
-
-def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str = "") -> Sent:
-    """Make the files of several jobs, which are one experiment; `source` names the file that states them.
+def dryrun(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str = "") -> Sent:
+    """Make the files of jobs, which are one experiment: for each the sbatch file and the tasks' script (Slurm), the
+    manifest (Kubernetes), or the script (this machine). `source` names the file that states the jobs.
 
     A manifest's command has the script; only the API server would store it. NeMo-Run's own dry run writes below a
     temporary folder; paths in its files are below the cluster's home.
@@ -91,25 +82,19 @@ def derived(launch: Launch) -> str:
     ranks = f"{launch.nodes} nodes of {launch.ranks_per_node} ranks" if launch.nodes > 1 else f"{launch.world} ranks"
     lines = [f"{launch.name} on {launch.cluster}: {ranks}"]
     for title, settings in (
-        ("derived", launch.settings),
-        ("ft_launcher", launch.ft_launcher),
-        ("srun", launch.srun),
-        ("sbatch", launch.sbatch),
-        ("pods", launch.pods),
-        ("environment of every rank", launch.environment),
-    ):
-        if settings:
-            rows: list[tuple[str, Setting]] = []
-            for s in settings:  # control characters are escaped, so that each stays one line
-                value = s.text if s.text.isprintable() else repr(s.text)
-                rows.append((s.name if s.value is True else f"{s.name}={value}", s))
-            width = max(len(said) for said, _ in rows if len(said) <= _WIDEST)
-            lines += ["", f"  {title}"]
-            for said, s in rows:
-                reason = " ".join((s.because or "").split())  # one line, without control characters for the terminal
-                because = "".join(c if c.isprintable() else repr(c)[1:-1] for c in reason)
-                rule = f"  [{s.rule}]" if s.rule else ""
-                lines.append(f"    {said:{width}}  {because}{rule}".rstrip())
+        ("derived", launch.settings), ("ft_launcher", launch.ft_launcher), ("srun", launch.srun),
+        ("sbatch", launch.sbatch), ("pods", launch.pods), ("environment of every rank", launch.environment),
+    ):  # fmt: skip
+        # each stays one line, without control characters for the terminal
+        texts = [s.text if s.text.isprintable() else repr(s.text) for s in settings]
+        names = [s.name if s.value is True else f"{s.name}={text}" for s, text in zip(settings, texts, strict=True)]
+        width = max((len(name) for name in names if len(name) <= _WIDEST), default=1)
+        lines += ["", f"  {title}"] if settings else []
+        for name, s in zip(names, settings, strict=True):
+            reason = " ".join((s.because or "").split())
+            because = "".join(c if c.isprintable() else repr(c)[1:-1] for c in reason)
+            rule = f"  [{s.rule}]" if s.rule else ""
+            lines.append(f"    {name:{width}}  {because}{rule}".rstrip())
     if launch.secrets:
         lines += ["", f"  secrets, inherited: {', '.join(launch.secrets)}"]
     return "\n".join([*lines, ""])
@@ -141,11 +126,18 @@ class Argument:
 
 def emitted_files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str]:
     """Return the texts by file name, for the folder of recipe.py."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     own = evolve(cluster, python=cluster.python or "python3")
     text = script(launch, own, with_preflight(Payload({"recipe.py": f"{FILES_LINE}\n"}), plan, launch, own))
     before, _, rest = text.partition('cat > "$MOEDSL_FILES/recipe.py"')
     job = before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]  # launch.py puts the recipe there
-    launch_py = _template().render(
+    # Python source, not HTML: every value is a literal or a cleaned comment before it gets here
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    jinja = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    launch_py = jinja.get_template("launch.py.j2").render(
         name=launch.name,
         cluster=cluster.name,
         cluster_line=literal(cluster.name),
@@ -199,15 +191,3 @@ def literal(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(literal, value)) + "]"
     return repr(value)
-
-
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    # Python source, not HTML: every value is a literal or a cleaned comment before it gets here
-    env = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    return env.get_template("launch.py.j2")

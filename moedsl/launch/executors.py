@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moedsl.launch import kubeflow
+from moedsl.launch import kubeflow, nemo
 from moedsl.launch.derive import Launch
 from moedsl.launch.nemo import HOME
 from moedsl.launch.script import Payload, script, word
@@ -26,10 +26,14 @@ def home(cluster: Cluster) -> Path:
     A local tunnel copies nothing, so the nodes must read this folder: it is the cluster's `job_dir`. A cluster over ssh
     has a folder of its own, because NeMo-Run's list of jobs has their numbers, which two clusters may both use.
     """
-    own = Path(os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
     if cluster.tunnel == "ssh":
-        return own / "clusters" / cluster.name
-    return Path(cluster.job_dir).expanduser().absolute() if cluster.job_dir else own
+        return own_home() / "clusters" / cluster.name
+    return Path(cluster.job_dir).expanduser().absolute() if cluster.job_dir else own_home()
+
+
+def own_home() -> Path:
+    """NeMo-Run's own folder of experiments."""
+    return Path(os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
 
 
 def use_home(folder: Path) -> None:
@@ -47,33 +51,29 @@ def remote_dir(cluster: Cluster, base: Path) -> str:
 
 def executor(launch: Launch, cluster: Cluster, base: Path) -> nemo_run.Executor:
     """Make the executor of a launch; `base` is `home(cluster)`, or a temporary folder of a dry run."""
-    if launch.executor == "kubeflow":
-        return kubeflow.executor(launch, cluster)
-    import nemo_run
-
+    run = nemo.nemo_run()
+    if launch.executor == "kubeflow":  # it reads the kubeconfig, and raises the errors of the kubernetes package
+        return run.KubeflowExecutor(**kubeflow.arguments(launch, cluster))
     if launch.executor == "local":
-        return nemo_run.LocalExecutor()  # the script has the environment, and starts torchrun itself
-    packager = nemo_run.Packager()  # the script has its files inside
-    return nemo_run.SlurmExecutor(**slurm_arguments(launch, cluster), tunnel=tunnel(cluster, base), packager=packager)
+        return run.LocalExecutor()  # the script has the environment, and starts torchrun itself
+    packager = run.Packager()  # the script has its files inside
+    return run.SlurmExecutor(**slurm_arguments(launch, cluster), tunnel=tunnel(cluster, base), packager=packager)
 
 
 def tunnel(cluster: Cluster, base: Path) -> Any:
     """Make the tunnel for commands: local on a login node, or ssh."""
-    import nemo_run
-
     if cluster.tunnel == "ssh":
-        return nemo_run.SSHTunnel(**ssh_arguments(cluster))
-    return nemo_run.LocalTunnel(job_dir=remote_dir(cluster, base))
+        return nemo.nemo_run().SSHTunnel(**ssh_arguments(cluster))
+    return nemo.nemo_run().LocalTunnel(job_dir=remote_dir(cluster, base))
 
 
 def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
-    """Make NeMo-Run's task with the job's script."""
-    import nemo_run
-
+    """Make NeMo-Run's task; an inline script would be a file on this machine, which no pod has."""
+    Script = nemo.nemo_run().Script  # noqa: N806
     if launch.executor == "kubeflow":
-        return kubeflow.task(launch, cluster, payload)
-
-    return nemo_run.Script(inline=script(launch, cluster, payload))
+        shell, flag, text = kubeflow.command(launch, cluster, payload)
+        return Script(path=flag, args=[kubeflow.for_template(text)], entrypoint=shell)
+    return Script(inline=script(launch, cluster, payload))
 
 
 _PARAMETERS = ("exclusive", "mem")
@@ -133,12 +133,9 @@ def job_name_prefix(cluster: Cluster) -> str:
 def srun_arguments(launch: Launch, cluster: Cluster) -> list[str]:
     """The derived arguments, except those that the cluster overrides, then the cluster's."""
     stated = {a.split("=", 1)[0] for a in cluster.srun_args}
-    said = [
-        (f"--{s.name}" if s.value is True else f"--{s.name}={s.text}")
-        for s in launch.srun
-        if f"--{s.name}" not in stated
-    ] + list(cluster.srun_args)
-    return [word(argument) for argument in said]
+    derived = {f"--{s.name}": "" if s.value is True else f"={s.text}" for s in launch.srun}
+    said = [f"{name}{value}" for name, value in derived.items() if name not in stated]
+    return [word(argument) for argument in (*said, *cluster.srun_args)]
 
 
 def ssh_arguments(cluster: Cluster) -> dict[str, Any]:

@@ -363,12 +363,9 @@ def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
     if len(pods) < executor.num_nodes:
         return f"waiting for pods: {len(pods)} of {executor.num_nodes} exist"
     idle = [pod for pod in pods if pod.status.phase in ("Pending", "Unknown", None)]
-    reasons = ", ".join(sorted({_why_idle(pod) for pod in idle}))
-    return f"waiting for {len(idle)} of {len(pods)} pods: {reasons}" if idle else ""
-
-
-def _why_idle(pod: Any) -> str:
-    """Write why one pod waits: by its containers, else by the scheduler, else by its phase."""
-    said = [c.state.waiting for c in pod.status.container_statuses or () if c.state and c.state.waiting]
-    said += [c for c in pod.status.conditions or () if c.type == "PodScheduled" and c.status == "False"]
-    return ": ".join(filter(None, (said[0].reason, said[0].message))) if said else str(pod.status.phase)
+    reasons: set[str] = set()
+    for status in (pod.status for pod in idle):  # by its containers, else by the scheduler, else by its phase
+        said = [c.state.waiting for c in status.container_statuses or () if c.state and c.state.waiting]
+        said += [c for c in status.conditions or () if c.type == "PodScheduled" and c.status == "False"]
+        reasons.add(": ".join(filter(None, (said[0].reason, said[0].message))) if said else str(status.phase))
+    return f"waiting for {len(idle)} of {len(pods)} pods: {', '.join(sorted(reasons))}" if idle else ""

@@ -27,11 +27,11 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from moedsl.launch import nemo
 from moedsl.launch.derive import Launch
-from moedsl.launch.nemo import nemo_run as import_nemo_run
 from moedsl.launch.script import Payload, script
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.support.diagnostics import Diagnostic, error
@@ -46,11 +46,6 @@ QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 LIMIT = 128 << 10
 """The most bytes of one argument of a process on Linux (MAX_ARG_STRLEN)."""
 Json = dict[str, Any]
-
-
-def executor(launch: Launch, cluster: Cluster) -> nemo_run.KubeflowExecutor:
-    """Make the executor; it reads the kubeconfig, and raises the errors of the kubernetes package."""
-    return import_nemo_run().KubeflowExecutor(**arguments(launch, cluster))
 
 
 def arguments(launch: Launch, cluster: Cluster) -> Json:
@@ -90,26 +85,16 @@ def for_template(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
-    """Make NeMo-Run's task; an inline script would be a file on this machine, which no pod has."""
-    import nemo_run
-
-    shell, flag, text = command(launch, cluster, payload)
-    return nemo_run.Script(path=flag, args=[for_template(text)], entrypoint=shell)
-
-
 def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | None:
     """Refuse a script that is too long for a command of Linux."""
     size = len(command(launch, cluster, payload)[2])
-    if size < LIMIT:
-        return None
-    return error("launch.too_long", size=size, limit=LIMIT)
+    return error("launch.too_long", size=size, limit=LIMIT) if size >= LIMIT else None
 
 
 def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
     """Make the job that NeMo-Run posts, except for the six digits of its name. It needs no kubeconfig."""
     with offline():
-        made = executor(launch, cluster)
+        made = nemo.nemo_run().KubeflowExecutor(**arguments(launch, cluster))
     name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS  # pyright: ignore[reportPrivateUsage]
     return made.get_job_body(name, command(launch, cluster, payload))
 
@@ -117,8 +102,7 @@ def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
 @contextmanager
 def offline() -> Generator[None]:
     """Keep NeMo-Run's executor from reading a kubeconfig, which a manifest does not need."""
-    KubeflowExecutor = import_nemo_run().KubeflowExecutor  # noqa: N806
-    with patch.object(KubeflowExecutor, "_load_kube_clients", lambda self: None):
+    with patch.object(nemo.nemo_run().KubeflowExecutor, "_load_kube_clients", lambda self: None):
         yield
 
 
@@ -148,7 +132,7 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
         return None
     try:
         _, current = config.list_kube_config_contexts()
-    except no_kubeconfig() as problem:
+    except config.ConfigException as problem:
         return unread(f"cluster {cluster.name}", problem)
     if cluster.context in ("", current["name"]):
         return None
@@ -156,16 +140,9 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
     return error("launch.kube_context:cluster", cluster=cluster.name, context=cluster.context, has=has)
 
 
-def no_kubeconfig() -> tuple[type[Exception], ...]:
-    """The exceptions of a kubeconfig that is missing or cannot be read."""
-    from kubernetes.config import ConfigException
-
-    return (ConfigException,)
-
-
 def unread(whose: str, problem: Exception) -> Diagnostic:
     """Report that the kubeconfig of a cluster or an experiment cannot be read."""
-    return error("launch.kube_context:kubeconfig", whose=whose, splitlines=str(problem).splitlines()[0])
+    return error("launch.kube_context:kubeconfig", whose=whose, reason=str(problem).splitlines()[0])
 
 
 def job_name(handle: str) -> str:
@@ -207,7 +184,18 @@ _TOLERATION = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>.
 
 
 def pod_spec(launch: Launch, cluster: Cluster) -> Json:
-    """The part of a TrainJob's `spec` for its pods; empty if there is nothing to say."""
+    """The part of a TrainJob's `spec` for its pods; empty if they need nothing."""
+    annotations = {
+        f"{_KUEUE}required-topology": cluster.required_topology,
+        f"{_KUEUE}preferred-topology": cluster.preferred_topology,
+        f"{_KUEUE}slice-required-topology": cluster.slice_topology if launch.segment else "",
+        f"{_KUEUE}slice-size": str(launch.segment) if cluster.slice_topology and launch.segment else "",
+    }
+    if cluster.interfaces:  # GKE reads a pod's networks: its own network at eth0 first
+        networks = {"eth0": "default"} | dict(cluster.interfaces)
+        each = [{"interfaceName": name, "network": network} for name, network in networks.items()]
+        annotations["networking.gke.io/default-interface"] = "eth0"
+        annotations["networking.gke.io/interfaces"] = json.dumps(each, separators=(",", ":"))
     volumes = _volumes(launch, cluster)
     container = {
         "volumeMounts": [mount for _, mount in volumes],
@@ -222,7 +210,7 @@ def pod_spec(launch: Launch, cluster: Cluster) -> Json:
         affinity["podAffinity"] = {required: [{**same_job, "topologyKey": cluster.colocate}]}
     metadata = {
         "labels": {**(MANAGED if cluster.colocate else {}), **cluster.labels},
-        "annotations": _annotations(launch, cluster),
+        "annotations": {**_filled(annotations), **cluster.annotations},
     }
     spec = {
         "volumes": [volume for volume, _ in volumes],
@@ -249,26 +237,6 @@ def _pod(launch: Launch) -> dict[str, str]:
     return {s.name: s.text for s in launch.pods}
 
 
-def _annotations(launch: Launch, cluster: Cluster) -> dict[str, str]:
-    """The annotations of pods: the cluster's, and those that Kueue and GKE read.
-
-    GKE's are a pod's networks: its own network at eth0 first, then those of `interfaces`.
-    """
-    levels = {
-        "required-topology": cluster.required_topology,
-        "preferred-topology": cluster.preferred_topology,
-        "slice-required-topology": cluster.slice_topology if launch.segment else "",
-        "slice-size": str(launch.segment) if cluster.slice_topology and launch.segment else "",
-    }
-    said = {f"{_KUEUE}{name}": level for name, level in levels.items() if level}
-    if cluster.interfaces:
-        networks = {"eth0": "default"} | dict(cluster.interfaces)
-        each = [{"interfaceName": name, "network": network} for name, network in networks.items()]
-        said["networking.gke.io/default-interface"] = "eth0"
-        said["networking.gke.io/interfaces"] = json.dumps(each, separators=(",", ":"))
-    return {**said, **cluster.annotations}
-
-
 def toleration(text: str) -> Json:
     """A toleration as the API server has it, from a taint as kubectl writes it."""
     found = _TOLERATION.fullmatch(text)
@@ -290,31 +258,29 @@ def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
     """Each volume with its mount: folders of the node, the shared claim, devices, and memory for /dev/shm, which data
     loaders and NCCL use. The cluster's own mounts win.
     """
-    pod, volumes, mounts = _pod(launch), list[Json](), list[Json]()
+    pod, pairs = _pod(launch), list[tuple[Json, Json]]()
+
+    def add(name: str, path: str, source: Json, **options: bool) -> None:
+        pairs.append(({"name": name, **source}, {"name": name, "mountPath": path, **options}))
+
     of_rules = pod["mounts"].split(",") if pod.get("mounts") else []
     folders = {f"mount-{i}": mount for i, mount in enumerate(cluster.mounts)}
     folders |= {f"fabric-{i}": mount for i, mount in enumerate(of_rules)}
     for name, mount in folders.items():  # /on/the/node:/in/the/container, with :ro if it is only read
         source, target, *options = mount.split(":")
         read_only = {"readOnly": True} if "ro" in ",".join(options).split(",") else {}
-        volumes.append({"name": name, "hostPath": {"path": source}})
-        mounts.append({"name": name, "mountPath": target, **read_only})
+        add(name, target, {"hostPath": {"path": source}}, **read_only)
     if cluster.pvc:
-        volumes.append({"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}})
-        mounts.append({"name": "shared", "mountPath": cluster.pvc_path})
+        add("shared", cluster.pvc_path, {"persistentVolumeClaim": {"claimName": cluster.pvc}})
     if folder := pod.get("device_folder"):
-        volumes.append({"name": "devices", "hostPath": {"path": folder}})
-        mounts.append({"name": "devices", "mountPath": folder})
+        add("devices", folder, {"hostPath": {"path": folder}})
     if cluster.shm or pod.get("shm") == "1":
         limit = {"sizeLimit": cluster.shm} if cluster.shm else {}
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **limit}})
-        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
-    first = {mount["mountPath"]: mount for mount in reversed(mounts)}
-    return [(v, m) for v, m in zip(volumes, mounts, strict=True) if first[m["mountPath"]] is m]
+        add("shm", "/dev/shm", {"emptyDir": {"medium": "Memory", **limit}})
+    first = {mount["mountPath"]: mount for _, mount in reversed(pairs)}
+    return [(volume, mount) for volume, mount in pairs if first[mount["mountPath"]] is mount]
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
 LIST, TURN = ".kubeflow_jobs.json", ".kubeflow_jobs.turn"
 
 
@@ -345,17 +311,12 @@ def found(job: Any, id: str, file: Path) -> str:
 def enlist(handle: str, executor: Any) -> None:
     """Put a job on the list if it is missing; NeMo-Run needs this to query and cancel it."""
     if not _is_listed(handle):
-        name = job_name(handle)
-        scheduler()._save_job_dir(_app(handle), job_status="Unknown", executor=executor, job_name=name)
+        key, name = handle.rpartition("/")[2], job_name(handle)
+        scheduler()._save_job_dir(key, job_status="Unknown", executor=executor, job_name=name)
 
 
 def _is_listed(handle: str) -> bool:
-    return _app(handle) in scheduler()._get_job_dirs()
-
-
-def _app(handle: str) -> str:
-    """NeMo-Run's key of a job on the list."""
-    return handle.rpartition("/")[2]
+    return handle.rpartition("/")[2] in scheduler()._get_job_dirs()
 
 
 @cache
@@ -369,23 +330,24 @@ def scheduler() -> Any:
     return known
 
 
-def _home() -> Path:
-    from nemo_run.config import get_nemorun_home
-
-    return Path(get_nemorun_home())
-
-
-def _in_turn(work: Callable[P, R]) -> Callable[P, R]:
+def _in_turn(work: Callable[..., Any]) -> Callable[..., Any]:
     """Run a function while no other process of this home does."""
 
     @wraps(work)
-    def call(*words: P.args, **named: P.kwargs) -> R:
-        _home().mkdir(parents=True, exist_ok=True)
-        with (_home() / TURN).open("a") as turn:
+    def call(*words: Any, **named: Any) -> Any:
+        home = _home()
+        home.mkdir(parents=True, exist_ok=True)
+        with (home / TURN).open("a") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             return work(*words, **named)
 
     return call
+
+
+def _home() -> Path:
+    from nemo_run.config import get_nemorun_home
+
+    return Path(get_nemorun_home())
 
 
 def _listed() -> dict[str, Any]:

@@ -36,41 +36,27 @@ COPIED_S = 5.0
 def refusals(launches: Sequence[Launch], converts: str = "", rehearses: bool = True) -> list[Diagnostic]:
     """Refuse runs that cannot start here: too few GPUs, or packages that are not installed. `converts` says what the
     jobs do with weights if they do not train; `rehearses` whether CPUs can run a small version."""
-    help = f"{_ELSEWHERE}; {_REHEARSE}" if rehearses and not converts else _ELSEWHERE
-    missing = [p for p in PACKAGES if not _has(p)]
-    if missing:
-        return [_missing(missing, f"{converts} needs" if converts else "a recipe imports", help)]
-    have = gpus()
-    wanted = max(launch.world for launch in launches)
+    help = "submit it with `--cluster NAME`, or show it with `--dryrun`"
+    if rehearses and not converts:
+        help += "; `moedsl rehearse` runs a small version on CPUs"
+
+    def lacking(packages: Sequence[str], why: str) -> list[Diagnostic]:
+        missing: list[str] = []
+        for package in packages:
+            try:
+                missing += [] if find_spec(package) else [package]
+            except ModuleNotFoundError:  # of the package that it is in
+                missing.append(package)
+        return [error("launch.no_packages", why=why, packages=", ".join(missing), help=help)] if missing else []
+
+    if found := lacking(PACKAGES, f"{converts} needs" if converts else "a recipe imports"):
+        return found
+    have, wanted = gpus(), max(launch.world for launch in launches)
     if have < wanted:
-        needs = f"{converts} needs" if converts else "the plan is for"
-        return [
-            error(
-                "launch.no_gpus",
-                needs=needs,
-                wanted=counted(wanted, "GPU"),
-                value=have or "none",
-                help=help,
-                values={"wanted": wanted, "have": have},
-            )
-        ]
-    missing = [p for p in TRAINING if not _has(p)]
-    return [_missing(missing, "Bridge's training imports", help)] if missing else []
-
-
-def _missing(packages: Sequence[str], why: str, help: str) -> Diagnostic:
-    return error("launch.no_packages", why=why, packages=", ".join(packages), help=help)
-
-
-_ELSEWHERE = "submit it with `--cluster NAME`, or show it with `--dryrun`"
-_REHEARSE = "`moedsl rehearse` runs a small version on CPUs"
-
-
-def _has(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
+        said = {"needs": f"{converts} needs" if converts else "the plan is for", "have": have or "none"}
+        values = {"wanted": wanted, "have": have}
+        return [error("launch.no_gpus", wanted=counted(wanted, "GPU"), help=help, values=values, **said)]
+    return lacking(TRAINING, "Bridge's training imports")
 
 
 def gpus() -> int:
@@ -83,12 +69,11 @@ def gpus() -> int:
 
 def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
     """List secrets missing in this shell if the job inherits its environment; with ssh, the login node's counts."""
-    if cluster.executor != "slurm" or cluster.tunnel != "local":
-        return []
-    missing = [n for n in cluster.secrets if not os.environ.get(n)]
+    inherits = cluster.executor == "slurm" and cluster.tunnel == "local"
+    missing = [n for n in cluster.secrets if inherits and not os.environ.get(n)]
     if not missing:
         return []
-    return [error("launch.no_secret", cluster=cluster.name, missing=", ".join(missing), missing2=missing[0])]
+    return [error("launch.no_secret", cluster=cluster.name, missing=", ".join(missing), first=missing[0])]
 
 
 def interpreted(cluster: Cluster) -> Cluster:
@@ -116,7 +101,7 @@ def train(launch: Launch, cluster: Cluster, payload: Payload) -> int:
 
 
 def copied(folder: Path) -> None:
-    """Wait until what ranks wrote is in their logs: one that is killed does not wait for its copier (rank_log.py)."""
+    """Wait until the ranks' last lines are in their logs: a killed rank does not wait for its copier (rank_log.py)."""
     until = time.monotonic() + COPIED_S
     for program in folder.glob(f"*/{RANK_LOG}"):
         with program.open() as copies:

@@ -129,7 +129,7 @@ def why_not(problem: BaseException) -> str:
 
 
 def try_it(user: str, host: str) -> str:
-    """Write how to find out more."""
+    """Suggest how to test the connection by hand."""
     return f"try `ssh {user}@{host}`; a key that has a passphrase must be in ssh-agent (`ssh-add`)"
 
 

@@ -21,7 +21,7 @@ from attrs import evolve, frozen
 from moedsl.launch import executors, kubeflow, nemo, script
 from moedsl.launch.derive import Launch, node_path, unmounted_paths
 from moedsl.launch.in_job.head_check import MARKS
-from moedsl.launch.script import word
+from moedsl.launch.script import Job, word
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.library import Library
@@ -32,16 +32,8 @@ SKIPPED = note("preflight.skipped")
 Progress = Callable[[str], object]
 
 
-@frozen
-class Checked:
-    """One job to check before its submission."""
-
-    plan: Plan
-    launch: Launch
-
-
 def before(
-    jobs: Sequence[Checked], cluster: Cluster, source: Source, library: Library, progress: Progress
+    jobs: Sequence[Job], cluster: Cluster, source: Source, library: Library, progress: Progress
 ) -> list[Diagnostic]:
     """Run every check that is possible from here; errors stop the run, and notes name skipped checks."""
     found = bridge([j.plan for j in jobs], source, library, progress)
@@ -66,7 +58,7 @@ def unmounted(plans: Sequence[Plan], cluster: Cluster) -> list[Diagnostic]:
 
 
 def absent(folders: Sequence[str], cluster: Cluster) -> list[str]:
-    """Return those of some folders that are not on the cluster; all where nobody can be asked."""
+    """Return the folders that are not on the cluster; all of them if the cluster cannot be asked."""
     command = paths_command(folders, cluster)
     if cluster.executor == "local":
         said = _local(command)
@@ -75,7 +67,7 @@ def absent(folders: Sequence[str], cluster: Cluster) -> list[str]:
     else:
         with nemo.no_input():
             said = tunnel.run(command, hide=True, warn=True).stdout
-    return [folders[int(line.split()[1])] for line in said.splitlines() if line.startswith("missing ")]
+    return [folders[number] for what, number in _answers(said) if what == "missing"]
 
 
 def _saved(plan: Plan) -> list[str]:
@@ -108,13 +100,12 @@ def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Pr
             said = [r.message for r in report.refusals]
             said += [f"{m.field} is {m.resolved}, planned {m.planned}" for m in report.mismatches]
             cites = tuple(f"bridge {r.where}" for r in report.refusals)
-            value = "; ".join(said) or report.message
-            found.append(error("preflight.bridge", name=plan.name, value=value, cites=cites))
+            found.append(error("preflight.bridge", run=plan.name, why="; ".join(said) or report.message, cites=cites))
     return found
 
 
 def slurm(
-    jobs: Sequence[Checked],
+    jobs: Sequence[Job],
     cluster: Cluster,
     paths: Sequence[str],
     written: Sequence[str] = (),
@@ -136,17 +127,16 @@ def slurm(
 
 def _tunnel(cluster: Cluster) -> Any:
     """Open a tunnel to the login node, or report why that fails."""
-    nemo.nemo_run()
     made = executors.tunnel(cluster, executors.home(cluster))
     try:
         nemo.connect(made)
     except (Exception, SystemExit) as problem:  # SystemExit is how NeMo-Run's SSH tunnel gives up
-        said = {"value": cluster.host or "this machine", "cluster": cluster.name, "why_not": nemo.why_not(problem)}
+        said = {"host": cluster.host or "this machine", "cluster": cluster.name, "why_not": nemo.why_not(problem)}
         return error("preflight.tunnel:connection", help=nemo.try_it(cluster.user, cluster.host), **said)
     return made
 
 
-def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
+def kubernetes(jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
     """Check that the cluster serves the jobs' custom resource and, if this account may list nodes, that its nodes suit
     the jobs.
     """
@@ -176,8 +166,8 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
     return _judge_for_each(of_kubernetes(listed.items, cluster), jobs, cluster)
 
 
-def _judge_for_each(nodes: Sequence[Node], jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
-    """Judge the nodes for each job of an experiment; what several jobs cause is said once."""
+def _judge_for_each(nodes: Sequence[Node], jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
+    """Judge the nodes for each job of an experiment; a message that several jobs cause appears once."""
     if cluster.executor == "kubeflow":
         chosen = ", ".join([*(f"{k}={v}" for k, v in cluster.node_selector.items()), *cluster.affinity])
         place = f"cluster {cluster.name}" + (f" with {chosen}" if chosen else "")
@@ -236,37 +226,40 @@ def paths_command(
     writable folder.
     """
 
-    def on_node(of: Sequence[str]) -> list[tuple[int, str]]:
-        return [(number, there) for number, p in enumerate(of) if (there := node_path(p, cluster)) is not None]
-
     tests: list[str] = []
-    for number, there in on_node(paths):
-        exists = " || ".join(f"test -e {word(there + end)}" for end in ("", ".idx", ".bin"))
-        tests.append(f"{exists} || echo missing {number}")
-    for number, there in on_node(paths):
-        if paths[number] in checkpoints:
+    for number, path in enumerate(paths):
+        if (there := node_path(path, cluster)) is not None:
+            exists = " || ".join(f"test -e {word(there + end)}" for end in ("", ".idx", ".bin"))
+            tests.append(f"{exists} || echo missing {number}")
+    for number, path in enumerate(paths):
+        if path in checkpoints and (there := node_path(path, cluster)) is not None:
             whole = " || ".join(f"test -e {word(f'{there}/{mark}')}" for mark in MARKS)
             tests.append(f"! test -e {word(there)} || {whole} || echo unfinished {number}")
-    for number, there in on_node(written):
-        nearest = f'd={word(there)}; while ! test -e "$d"; do d="$(dirname "$d")"; done'
-        tests.append(f'{nearest}; {{ test -d "$d" && test -w "$d"; }} || echo unwritable {number}')
+    for number, path in enumerate(written):
+        if (there := node_path(path, cluster)) is not None:
+            nearest = f'd={word(there)}; while ! test -e "$d"; do d="$(dirname "$d")"; done'
+            tests.append(f'{nearest}; {{ test -d "$d" && test -w "$d"; }} || echo unwritable {number}')
     return "; ".join(tests) or "true"
+
+
+def _answers(output: str) -> list[tuple[str, int]]:
+    """The answers of `paths_command`: what is wrong, and the number of the path."""
+    found = re.findall(r"^(missing|unfinished|unwritable) (\d+)$", output, re.MULTILINE)
+    return [(what, int(number)) for what, number in found]
 
 
 def path_errors(output: str, paths: Sequence[str], cluster: Cluster, written: Sequence[str] = ()) -> list[Diagnostic]:
     """Turn the output of `paths_command` into errors."""
     found: list[Diagnostic] = []
-    for line in output.splitlines():
-        what, _, number = line.partition(" ")
+    for what, number in _answers(output):
         if what == "missing":
-            path = paths[int(number)]
-            there = node_path(path, cluster)
-            where = "" if there == path else f" (it is {there} outside the container)"
-            found.append(error("preflight.path:missing", path=path, cluster=cluster.name, where=where))
+            there = node_path(paths[number], cluster)
+            where = "" if there == paths[number] else f" (it is {there} outside the container)"
+            found.append(error("preflight.path:missing", path=paths[number], cluster=cluster.name, where=where))
         elif what == "unfinished":
-            found.append(error("preflight.checkpoint", path=paths[int(number)], cluster=cluster.name))
-        elif what == "unwritable":
-            found.append(error("preflight.path:writable", path=written[int(number)], cluster=cluster.name))
+            found.append(error("preflight.checkpoint", path=paths[number], cluster=cluster.name))
+        else:
+            found.append(error("preflight.path:writable", path=written[number], cluster=cluster.name))
     return found
 
 
@@ -282,7 +275,7 @@ HELP = "--no-preflight submits without asking"
 
 @frozen
 class Node:
-    """One node, with what a launch reads of it."""
+    """A node as its scheduler reports it."""
 
     name: str
     gpus: int | None
@@ -314,7 +307,7 @@ def type_words(text: str) -> list[str]:
 
 
 def judge_nodes(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> list[Diagnostic]:
-    """Report why nodes do not fit a launch; `place` names them in messages. A scheduler says a100 of an a100_80gb."""
+    """Report why nodes do not fit a launch; `place` names them in messages. A scheduler calls an a100_80gb a100."""
     wanted = launch.allocated
     if not nodes:
         return [error("preflight.nodes:nodes", place=place, help=HELP)]
@@ -342,7 +335,7 @@ def judge_nodes(nodes: Sequence[Node], launch: Launch, hardware: str, place: str
 
 
 def without_nodes(cluster: Cluster, bad: Sequence[str]) -> Cluster:
-    """The cluster whose jobs leave some nodes out, in addition to those that it leaves out."""
+    """The cluster with further nodes excluded from its jobs."""
     excluded = [n for n in (cluster.sbatch.get("exclude", ""), *bad) if n]
     return evolve(cluster, sbatch={**cluster.sbatch, "exclude": ",".join(excluded)})
 

@@ -63,6 +63,15 @@ class Payload:
             raise ValueError(f"a payload's files have plain names and its entry is one of them: {wrong or self.entry}")
 
 
+@frozen
+class Job:
+    """One plan before its start: its launch, and what its ranks run."""
+
+    plan: Plan
+    launch: Launch
+    payload: Payload
+
+
 def script(launch: Launch, cluster: Cluster, payload: Payload) -> str:
     """Write the script in ASCII, without its first line (``#!``), which NeMo-Run adds. The bytes are reproducible."""
     python = _python(cluster)
@@ -340,39 +349,37 @@ def imported_folders(plan: Plan) -> list[str]:
 
 def weights_refusals(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
     """Report why weights cannot be imported for this plan there."""
-    if plan.hub_weights is None:
+    if plan.hub_weights is None or cluster.executor == "local" or cluster.weights_dir:
         return []
-    if cluster.executor != "local" and not cluster.weights_dir:
-        return [error("launch.weights:cluster", cluster=cluster.name, hub_weights=plan.hub_weights)]
-    return []
+    return [error("launch.weights:cluster", cluster=cluster.name, hub_weights=plan.hub_weights)]
 
 
-def import_job(plan: Plan, launch: Launch) -> tuple[Launch, Payload]:
-    """The job that imports the weights of a plan."""
-    wanted = {"action": "import", "model": plan.hub_weights, "folder": plan.set[FIELD]}
-    return _conversion_job(plan, launch, "import", wanted)
+def import_job(job: Job) -> Job:
+    """The job that imports the weights of a run."""
+    wanted = {"action": "import", "model": job.plan.hub_weights, "folder": job.plan.set[FIELD]}
+    return _conversion(job, wanted)
 
 
-def export_job(plan: Plan, launch: Launch, checkpoint: str, folder: str) -> tuple[Launch, Payload]:
-    """The job that exports a checkpoint of a plan's run."""
-    adapters = plan.task == "peft"
-    wanted = {"action": "export", "model": plan.hub_weights or plan.hf, "folder": folder, "checkpoint": checkpoint,
-              "adapters": adapters}  # fmt: skip
-    return _conversion_job(plan, launch, "export", wanted)
+def export_job(job: Job, checkpoint: str, folder: str) -> Job:
+    """The job that exports a checkpoint of a run."""
+    wanted = {"action": "export", "model": job.plan.hub_weights or job.plan.hf, "folder": folder,
+              "checkpoint": checkpoint, "adapters": job.plan.task == "peft"}  # fmt: skip
+    return _conversion(job, wanted)
 
 
-def _conversion_job(plan: Plan, launch: Launch, action: str, wanted: Mapping[str, Any]) -> tuple[Launch, Payload]:
+def _conversion(job: Job, wanted: Mapping[str, Any]) -> Job:
     """One rank on one node: Bridge converts in the memory of one process."""
+    plan = job.plan
     one = evolve(
-        launch, name=f"{launch.name}.{action}", nodes=1, gpus_per_node=1, tasks_per_node=1, ranks_per_node=1,
-        numa_binding=False, segment=0, spare_nodes=0, ft_launcher=(), settings=(), chain=None,
+        job.launch, name=f"{job.launch.name}.{wanted['action']}", nodes=1, gpus_per_node=1, tasks_per_node=1,
+        ranks_per_node=1, numa_binding=False, segment=0, spare_nodes=0, ft_launcher=(), settings=(), chain=None,
     )  # fmt: skip
     options: dict[str, Any] = {"revision": plan.revision} if plan.revision and wanted["model"] == plan.hf else {}
     if family(plan.family).remote_code:
         options["trust_remote_code"] = True  # of `from_hf_pretrained`
     asks = json.dumps({**wanted, "options": options}, indent=1) + "\n"
     programs = {CONVERT: _program("convert.py"), PROGRAM: _program("head_check.py")}
-    return one, Payload({**programs, WANTED: asks}, entry=CONVERT)
+    return Job(plan, one, Payload({**programs, WANTED: asks}, entry=CONVERT))
 
 
 def refusal(text: str, has_container: bool) -> Diagnostic | None:

@@ -214,7 +214,7 @@ def use_home(home: Path) -> None:
 
 
 def known() -> dict[str, Path]:
-    """Every experiment's id with its home, the newest first; one whose folder goes meanwhile is left out."""
+    """Every experiment's id with its home, the newest first; an experiment that is deleted meanwhile is left out."""
     found: list[tuple[float, str, Path]] = []
     for home in known_homes():
         for path in home.glob("experiments/*/*_*"):
@@ -231,19 +231,21 @@ def find(id: str) -> Experiment | Diagnostic:
         return open_experiment(ids[id], id)
     close = difflib.get_close_matches(id, ids, 1)
     help = f"did you mean {close[0]}?" if close else "`moedsl jobs` lists them"
-    return error("launch.no_experiment:experiment", name=id, homes_text=homes_text(), help=help)
+    return error("launch.no_experiment:experiment", name=id, homes=homes_text(), help=help)
 
 
 def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
     """Return what `home` has under that id, or an error."""
     use_home(home)
+    from kubernetes.config import ConfigException
+
     try:
         made = nemo_run().Experiment.from_id(id)
     except FileNotFoundError as missing:
         return error("launch.no_experiment:incomplete", name=id, path=Path(str(missing.filename)).name)
     except (ValueError, zlib.error) as problem:
-        return error("launch.no_experiment:nemo", name=id, value=str(problem) or type(problem).__name__)
-    except kubeflow.no_kubeconfig() as problem:
+        return error("launch.no_experiment:nemo", name=id, reason=str(problem) or type(problem).__name__)
+    except ConfigException as problem:
         return kubeflow.unread(id, problem)
     made.clean_mode = True
     # a launcher that was killed early did not store the tunnels of its Slurm jobs with the experiment
@@ -275,15 +277,12 @@ def worst(jobs: Sequence[Job]) -> str:
 
 def has_nemo_run() -> Diagnostic | None:
     """Report that NeMo-Run is not installed."""
-    if find_spec("nemo_run") is None:
-        return error("launch.no_nemo_run")
-    return None
+    return error("launch.no_nemo_run") if find_spec("nemo_run") is None else None
 
 
 def known_homes() -> list[Path]:
     """NeMo-Run's own folder, and those of the folders of clusters with submitted jobs that are there."""
-    own = os.environ.get(HOME) or "~/.nemo_run"
-    return list(dict.fromkeys([Path(own).expanduser().absolute(), *filter(Path.is_dir, _listed_homes())]))
+    return list(dict.fromkeys([executors.own_home(), *filter(Path.is_dir, _listed_homes())]))
 
 
 def homes_text() -> str:
@@ -311,12 +310,12 @@ def home_refusal(home: Path) -> Diagnostic | None:
     """Refuse a home whose path NeMo-Run would put into commands without quotes."""
     if re.fullmatch(r"[A-Za-z0-9/._~+@%=-]+", str(home)):
         return None
-    return error("launch.home:experiments", home=str(home), home2=HOME)
+    return error("launch.home:experiments", home=str(home), variable=HOME)
 
 
 def unwritable_home(home: Path, problem: OSError) -> Diagnostic:
     """Report a home that cannot be written."""
-    return error("launch.home:submitted", home=home, value=problem.strerror or problem, home2=HOME)
+    return error("launch.home:submitted", home=home, reason=problem.strerror or problem, variable=HOME)
 
 
 LONGEST_TITLE = 100

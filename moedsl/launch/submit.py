@@ -76,7 +76,12 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     store.use_home(home)
     in_pods = any(isinstance(task.executor, store.nemo_run().KubeflowExecutor) for task in tasks)
     try:
-        tunnels = _open_tunnels(tasks)
+        tunnels: dict[str, Any] = {}
+        for tunnel in [task.executor.clone().tunnel for task in tasks if hasattr(task.executor, "tunnel")]:
+            if tunnel.key not in tunnels:  # each connection is opened once, with a password if needed
+                store.without_input(tunnel)
+                nemo.connect(tunnel)
+                tunnels[tunnel.key] = tunnel
         if in_pods:
             from kubernetes import client
 
@@ -84,7 +89,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
                 client.VersionApi().get_code()
     except _refusals() as problem:
         if in_pods:
-            return Submitted("", why_not=error("launch.refused:api", getattr=getattr(problem, "reason", problem)))
+            return Submitted("", why_not=error("launch.refused:api", reason=getattr(problem, "reason", problem)))
         tunnel = tasks[0].executor.tunnel
         said = {"host": tunnel.host, "why_not": nemo.why_not(problem), "help": nemo.try_it(tunnel.user, tunnel.host)}
         return Submitted("", why_not=error("launch.refused:connection", **said))
@@ -102,20 +107,30 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
             made.tunnels[key] = tunnel
         experiment = store.Experiment(id, home, made)
         wrong: list[Diagnostic] = []
+
+        def undo() -> None:
+            """Cancel what was submitted, or remove an empty folder, and report what could not be cancelled."""
+            if any(experiment.handles.values()):
+                wrong.extend(filter(None, [not_cancelled(id, experiment.cancel())]))
+                return
+            shutil.rmtree(made._exp_dir, ignore_errors=True)
+            kubeflow.file_of(home, id).unlink(missing_ok=True)
+
         with deferred_signals() as signals:
             refused = run_without_signals(lambda: _run(made, tasks))
             taken = refused is None and not signals
-            problem = None if taken else run_without_signals(lambda: wrong.extend(_undo(experiment)))
+            problem = None if taken else run_without_signals(undo)
     if taken:
         return Submitted(id, experiment)
     unmeant = [p for p in (refused, problem) if p is not None and not isinstance(p, _refusals())]
     if unmeant:
         raise unmeant[0]
     if problem:
-        value = _said(problem) or type(problem).__name__
-        wrong.append(error("launch.not_cancelled:failed", name=id, value=value))
-    if refused:
-        wrong.append(_refusal(refused, home))
+        wrong.append(error("launch.not_cancelled:failed", name=id, reason=_said(problem)))
+    if isinstance(refused, OSError) and refused.errno in _OF_DISKS:
+        wrong.append(store.unwritable_home(home, refused))
+    elif refused:
+        wrong.append(error("launch.refused:submitted", answer=_said(refused)))
     return Submitted(id, why_not=wrong[0] if wrong else None, signal=signals[0] if signals else 0)
 
 
@@ -151,18 +166,6 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
             mark.unlink()
 
 
-def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
-    """Open each connection once, with a password if needed."""
-    tunnels: dict[str, Any] = {}
-    for executor in [task.executor for task in tasks if hasattr(task.executor, "tunnel")]:
-        tunnel = executor.clone().tunnel
-        if tunnel.key not in tunnels:
-            store.without_input(tunnel)
-            nemo.connect(tunnel)
-            tunnels[tunnel.key] = tunnel
-    return tunnels
-
-
 def _run(made: Any, tasks: Sequence[Task]) -> None:
     """Submit the tasks.
 
@@ -196,16 +199,6 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
 
 
-def _undo(experiment: store.Experiment) -> list[Diagnostic]:
-    """Cancel what was submitted, or remove an empty folder. Report what could not be cancelled."""
-    if not any(experiment.handles.values()):
-        shutil.rmtree(experiment.of_nemo._exp_dir, ignore_errors=True)
-        kubeflow.file_of(experiment.home, experiment.id).unlink(missing_ok=True)
-        return []
-    left = not_cancelled(experiment.id, experiment.cancel())
-    return [left] if left else []
-
-
 def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     """Report jobs that continue although they were cancelled."""
     left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
@@ -213,24 +206,17 @@ def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     return error("launch.not_cancelled:running", **said) if left else None
 
 
-def _refusal(problem: BaseException, home: Path) -> Diagnostic:
-    """Return the message of the scheduler, the connection or the disk."""
-    if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
-        return store.unwritable_home(home, problem)
-    said = _said(problem)
-    return error("launch.refused:submitted", value=said or type(problem).__name__)
-
-
 def _said(problem: BaseException) -> str:
-    """The part of an exception's message that is meant for a person."""
+    """The part of an exception's message that is meant for a person; without one its kind."""
+    text = str(problem)
     if (result := getattr(problem, "result", None)) is not None:  # of UnexpectedExit: a command and what it wrote
-        return "; ".join(result.stderr.strip().splitlines())
-    if body := getattr(problem, "body", None):  # of ApiException: a Status of Kubernetes, else what a proxy wrote
+        text = "; ".join(result.stderr.strip().splitlines())
+    elif body := getattr(problem, "body", None):  # of ApiException: a Status of Kubernetes, else what a proxy wrote
         try:
-            return str(json.loads(body)["message"])
+            text = str(json.loads(body)["message"])
         except (ValueError, KeyError, TypeError):
-            return f"{getattr(problem, 'reason', '')}: {body}"
-    return str(problem)
+            text = f"{getattr(problem, 'reason', '')}: {body}"
+    return text or type(problem).__name__
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -7,8 +7,8 @@ machines, clusters and rules, and `check.program.Program`, in which every name i
   evaluates one row or whole NumPy columns; tests compare the two. `rule.py` also says whether a change is another
   experiment; `patterns.py` has the regular expressions of symptoms.
 - Library: `stdlib.py` loads stdlib/ and lists the ids that Python names, `library.py` joins it with a user's
-  declarations. `blocks.py` reads the names of every block of facts and line of options by a table, `declarations.py`
-  models, hardware and constants, `documents.py` the claims of documents that rules implement.
+  declarations. `blocks.py` reads every block of facts and line of options by a table of names and values,
+  `declarations.py` models, hardware and constants, `documents.py` the claims of documents that rules implement.
 - Recipes and launches: `recipe_scope.py` and `launch_variables.py` are the names that their rules may read.
 - Runs: `check/check.py` reads every statement (`run_draft.py`), with `options.py`, `statements.py` and `overrides.py`
   for those with a form of their own; `suspicious.py` warns of what is probably not meant. `cluster_facts.py`,

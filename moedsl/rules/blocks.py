@@ -21,10 +21,6 @@ _SWITCHES = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 """Other words for a switch."""
 
 
-Unknown = Callable[[ast.Name, tuple[str, ...]], Diagnostic]
-"""Makes the error for an unknown option and the help for it."""
-
-
 @frozen
 class Kind:
     """What a fact or an option takes."""
@@ -53,20 +49,25 @@ def facts(
         name = e.name.id
         if known is not None and name not in known:
             help = like(name, [*known])
-            found.append(error("check.unknown_fact:fact", e.name.span, title=title, e=name, help=help))
+            found.append(error("check.unknown_fact:fact", e.name.span, title=title, name=name, help=help))
         elif name in first:
-            found.append(error("check.twice:entry", e.name.span, Label(first[name].name.span, "first here"), e=name))
+            found.append(error("check.twice:entry", e.name.span, Label(first[name].name.span, "first here"), name=name))
         else:
             first[name] = e
             yield e
 
 
 def options(
-    bindings: Iterable[ast.Binding], kinds: Mapping[str, Kind], unknown: Unknown, found: list[Diagnostic]
-) -> Iterator[tuple[ast.Binding, Any]]:
-    """Yield the first statement of each known option with its value; report in `found` what is wrong with the others.
+    bindings: Iterable[ast.Binding],
+    kinds: Mapping[str, Kind],
+    found: list[Diagnostic],
+    unknown: Callable[[ast.Name, tuple[str, ...]], Diagnostic],
+    mistakes: Callable[[ast.Binding, Any], Iterable[Diagnostic]],
+) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each known option; report in `found` what is wrong with the others.
 
-    `unknown` makes the error for an unknown name and its help.
+    `unknown` makes the error for an unknown name from the help for it; `mistakes` are those of an option with a value
+    of the right kind.
     """
     stated: set[str] = set()
     for b in bindings:
@@ -76,9 +77,11 @@ def options(
         elif name in stated:
             found.append(error("check.twice:option", b.span, name=name, fixes=(Fix("Drop this one", DROP, b.span),)))
         elif (value := kind.read(b.value)) is None:
-            found.append(error("check.type:option", b.value.span, b=name, takes=kind.takes, help=_right(b, kind)))
+            found.append(error("check.type:option", b.value.span, name=name, takes=kind.takes, help=_right(b, kind)))
+        elif wrong := [*mistakes(b, value)]:
+            found += wrong
         else:
-            yield b, value
+            yield name, value
         stated.add(name)
 
 
@@ -105,9 +108,38 @@ def whole(value: Any, most: int | None = None) -> int | None:
     return n if isinstance(n, int) and (most is None or 0 < n <= most) else None
 
 
+def whole_numbers(value: Any) -> tuple[int, ...] | None:
+    """Read the numbers of a list, each as a whole number."""
+    items = value.items if isinstance(value, ast.List) else None
+    return None if items is None else tuple(int(number(i)) for i in items if isinstance(i, ast.Number))
+
+
+def share(value: Any) -> float | None:
+    """Read a share below 1, or a percentage."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
+    return float(n) if n is not None and 0 <= n < 1 else None
+
+
+def rate(value: Any) -> float | None:
+    """Read a rate above 0, in bytes/s."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit in ("GB/s", "TB/s") else 0
+    return float(n) if n > 0 else None
+
+
+def set_of_words(value: Any) -> frozenset[str] | None:
+    """Read a list of words that is not empty."""
+    words = [i.id for i in value.items if isinstance(i, ast.Name)] if isinstance(value, ast.List) else []
+    return frozenset(words) if words and len(words) == len(value.items) else None
+
+
 def switch(value: Any) -> bool | None:
     """Read `on` or `off`."""
     return ON_OFF.get(value.id) if isinstance(value, ast.Name) else None
+
+
+def one_of(value: Any, words: Collection[str]) -> str | None:
+    """Read one of some words."""
+    return value.id if isinstance(value, ast.Name) and value.id in words else None
 
 
 def text(value: Any) -> str | None:

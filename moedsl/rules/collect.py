@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, SAVES, TEXT, Type
 from moedsl.lang import ast
+from moedsl.rules.blocks import suggest_or_list
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.evaluators import names, number
 from moedsl.rules.library import Library
@@ -36,15 +37,7 @@ def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Dia
 
     Blocks `of` another subject, such as a recipe, are collected elsewhere.
     """
-    diagnostics: list[Diagnostic] = []
-    scope = dict(BUILTIN)
-    rules: list[Rule] = []
-    for prefix, block in blocks:
-        if block.subject is None:
-            rules += [read_rule(prefix, block, member, diagnostics) for member in block.members]
-    rules = _lets_first(rules, scope, diagnostics)
-    _checked(rules, scope, {}, diagnostics)
-    return tuple(rules), scope, diagnostics
+    return _joined((), BUILTIN, [(prefix, b, m) for prefix, b in blocks if b.subject is None for m in b.members])
 
 
 def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
@@ -54,31 +47,40 @@ def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], lis
     everything is checked together.
     """
     kept, own = library.collected, [(p, b, m) for p, b in library.own_rules if b.subject is None for m in b.members]
-    if kept is None or any(isinstance(m, ast.Let) and m.name.id in kept.used for _, _, m in own):
+    lets = {m.name.id for _, _, m in own if isinstance(m, ast.Let)}
+    if kept is None or (lets and any(lets & names for names in (kept.scope.keys(), *(r.reads for r in kept.rules)))):
         return collect(library.rules)
     if not own:
         return kept.rules, dict(kept.scope), []
-    diagnostics: list[Diagnostic] = []
-    scope = dict(kept.scope)
-    rules = _lets_first(
-        [*kept.rules, *(read_rule(prefix, block, m, diagnostics) for prefix, block, m in own)], scope, diagnostics
-    )
-    known, taken = {*map(id, kept.rules)}, {_key(r): r for r in kept.rules if r.kind in UNIQUE}
-    _checked([r for r in rules if id(r) not in known], scope, taken, diagnostics)
-    return tuple(rules), scope, diagnostics
+    return _joined(kept.rules, kept.scope, own)
 
 
-def used(rules: Iterable[Rule], scope: Iterable[str]) -> frozenset[str]:
-    """Every name and word in the rules' expressions, and the names of the scope."""
-    return frozenset(scope).union(*(r.reads for r in rules))
+def _joined(
+    kept: tuple[Rule, ...], scope: Mapping[str, Type], own: Sequence[tuple[str, ast.RulesDecl, ast.Member]]
+) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
+    """Join checked rules, whose scope is given, with members of blocks, and check these.
 
-
-def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
-    """Add what is wrong with the rules; `seen` are those whose names are in use."""
-    for rule in rules:
-        _declare(rule, scope, seen, diagnostics)
-    for rule in rules:
+    A law, advice or a let has a name of its own, and no let has that of a fact, an axis, a word or a function.
+    """
+    diagnostics, scope = list[Diagnostic](), dict(scope)
+    read = [read_rule(prefix, block, m, diagnostics) for prefix, block, m in own]
+    rules = _lets_first([*kept, *read], scope, diagnostics)
+    known, seen = {*map(id, kept)}, {_key(r): r for r in kept if r.kind in UNIQUE}
+    new = [r for r in rules if id(r) not in known]
+    for rule in new:
+        first = seen.setdefault(_key(rule), rule) if rule.kind in UNIQUE else rule
+        if first is not rule:
+            name = rule.name if rule.kind == "effect" else rule.id
+            diagnostics.append(error("check.twice:rule", rule.span, Label(first.span, "first here"), rule=name))
+        elif rule.kind == "let" and (rule.name in scope or rule.name in FUNCTIONS or rule.name in WORDS):
+            same = (r for r in seen.values() if r.kind == "let" and r.name == rule.name and r is not rule)
+            labels = [Label(r.span, "first here") for r in same]
+            diagnostics.append(error("check.twice:meaning", rule.span, *labels, rule=rule.name))
+        elif rule.kind == "let":  # its type is known before its use
+            scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
+    for rule in new:
         _check(rule, scope, diagnostics)
+    return tuple(rules), scope, diagnostics
 
 
 def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Diagnostic]) -> list[Rule]:
@@ -92,30 +94,25 @@ def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Dia
         if r.kind == "let":
             lets.setdefault(r.name, r)
     graph = {n: {u for u in names(r.expr) if u in lets} for n, r in lets.items()}
-    order = _order(graph, lets, scope, diagnostics)
+    order: list[str] | None = None
+    while order is None:
+        try:
+            order = [*TopologicalSorter(graph).static_order()]
+        except CycleError as e:  # the lets of a circle count as numbers, and the others are sorted without them
+            circle: list[str] = e.args[1]
+            labels = [Label(lets[n].span, "part of the cycle") for n in dict.fromkeys(circle[1:-1])]
+            named = ", ".join(circle[1:])
+            diagnostics.append(error("check.circular:lets", lets[circle[0]].span, *labels, circle=named))
+            scope |= dict.fromkeys(circle, NUMBER)
+            graph = {n: needs - {*circle} for n, needs in graph.items() if n not in circle}
     opened: dict[str, int] = {}
     for n in order:
         opened[n] = ast.height(lets[n].expr) + max((opened[u] for u in graph[n] if u in opened), default=0)
         if opened[n] > MAX_OPENED:
-            diagnostics.append(error("check.deep_let", lets[n].span, n=n, max_opened=MAX_OPENED))
+            diagnostics.append(error("check.deep_let", lets[n].span, name=n, most=MAX_OPENED))
             break
     again = [r for r in rules if r.kind == "let" and lets[r.name] is not r and r.name in order]
     return [*(lets[n] for n in order), *again, *(r for r in rules if r.kind != "let")]
-
-
-def _order(
-    graph: dict[str, set[str]], lets: dict[str, Rule], scope: dict[str, Type], diagnostics: list[Diagnostic]
-) -> list[str]:
-    """Sort the names of lets, each after those that it uses. A circle is reported; its names then count as numbers."""
-    try:
-        return [*TopologicalSorter(graph).static_order()]
-    except CycleError as e:
-        circle: list[str] = e.args[1]
-        labels = [Label(lets[n].span, "part of the cycle") for n in dict.fromkeys(circle[1:-1])]
-        diagnostics.append(error("check.circular:lets", lets[circle[0]].span, *labels, circle=", ".join(circle[1:])))
-        scope |= dict.fromkeys(circle, NUMBER)
-        rest = {n: needs - {*circle} for n, needs in graph.items() if n not in circle}
-        return _order(rest, lets, scope, diagnostics)
 
 
 def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]) -> Rule:
@@ -136,13 +133,8 @@ def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: lis
     return Rule(
         f"{prefix}.{block.name.id}.{name}", type(m).__name__.lower(), name, m.expr, when, because,
         tuple(cite_text(c) for c in m.cites), span, worth(m, diagnostics),
-        confirm=_text(m, "confirm"), fix=_text(m, "fix"),
+        **{clause: text.value for clause in ("confirm", "fix") if (text := getattr(m, clause, None))},
     )  # fmt: skip
-
-
-def _text(m: ast.Member, clause: str) -> str | None:
-    value: ast.String | None = getattr(m, clause, None)
-    return value.value if value else None
 
 
 def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:
@@ -152,29 +144,8 @@ def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:
     if m.worth is None:
         return DEFAULT_WORTH
     if m.worth.unit not in (None, "%") or number(m.worth) > 1:
-        diagnostics.append(error("check.unit:worth", m.worth.span, text=m.worth.text))
+        diagnostics.append(error("check.unit:worth", m.worth.span, worth=m.worth.text))
     return float(number(m.worth))
-
-
-def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
-    """Report repeated names of laws, advice and lets, and lets with the name of a fact, an axis, a word or a function;
-    a let's type is known before its use."""
-    if rule.kind in UNIQUE:
-        key = _key(rule)
-        if key in seen:
-            first = Label(seen[key].span, "first here")
-            name = rule.name if rule.kind == "effect" else rule.id
-            diagnostics.append(error("check.twice:rule", rule.span, first, rule=name))
-            return
-        seen[key] = rule
-    if rule.kind != "let":
-        return
-    if rule.name in scope or rule.name in FUNCTIONS or rule.name in WORDS:
-        same = (r for r in seen.values() if r.kind == "let" and r.name == rule.name and r is not rule)
-        first = [Label(r.span, "first here") for r in same]
-        diagnostics.append(error("check.twice:meaning", rule.span, *first, rule=rule.name))
-    else:
-        scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
 
 
 def _key(rule: Rule) -> str:
@@ -212,17 +183,12 @@ def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) ->
         except patterns.UnusablePattern as e:
             diagnostics.append(error("check.pattern", str(e), expr.span, help=e.help))
     elif rule.kind == "effect" and isinstance(expr, ast.Name):
-        _check_effect(rule, expr, diagnostics)
-
-
-def _check_effect(rule: Rule, word: ast.Name, diagnostics: list[Diagnostic]) -> None:
-    """Check an effect: one of three words, for a known name; the stdlib's names are checked by its tests."""
-    if word.id not in EFFECTS:
-        known, help = ", ".join(EFFECTS), suggest(word.id, [*EFFECTS])
-        diagnostics.append(error("check.unknown_word:effect", word.span, effects=known, expr=word.id, help=help))
-    if not rule.id.startswith("std.") and not is_known(rule.name):
-        help = suggest(rule.name, sorted(known_names())) or ("write the section before the field: `model.qk_clip`",)
-        diagnostics.append(error("check.unknown_field:word", rule.span, rule=rule.name, help=help))
+        if expr.id not in EFFECTS:
+            words, help = ", ".join(EFFECTS), suggest(expr.id, [*EFFECTS])
+            diagnostics.append(error("check.unknown_word:effect", expr.span, effects=words, word=expr.id, help=help))
+        if not rule.is_std and not is_known(rule.name):
+            near = suggest(rule.name, sorted(known_names())) or None
+            diagnostics.append(error("check.unknown_field:word", rule.span, name=rule.name, help=near))
 
 
 def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic]) -> None:
@@ -230,13 +196,13 @@ def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic
     known = AXES if rule.kind == "candidates" else AXES | {n: RUN[n] for n in DEFAULTED}
     want = known.get(rule.name)
     if want is None:
-        help = suggest(rule.name, [*known]) or (f"one of {', '.join(known)}",)
-        diagnostics.append(error("check.unknown_axis:axis", rule.span, rule=rule.name, help=help))
+        help = suggest_or_list(rule.name, known)
+        diagnostics.append(error("check.unknown_axis:axis", rule.span, name=rule.name, help=help))
         return
-    items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
-    if rule.kind == "candidates" and not (isinstance(rule.expr, ast.List) and rule.expr.items):
-        diagnostics.append(error("check.type:candidates", rule.expr.span))
-        return
+    items: tuple[ast.Expr, ...] = (rule.expr,)
+    if rule.kind == "candidates":
+        items = rule.expr.items if isinstance(rule.expr, ast.List) else ()
+        diagnostics.extend(() if items else [error("check.type:candidates", rule.expr.span)])
     for item in items:
         inference.value(item, want)
         help = "use facts of the model, the hardware and the run, or a `require`"
@@ -253,4 +219,4 @@ def read_too_early(rule: Rule, diagnostics: list[Diagnostic]) -> None:
 
 def _too_late(late: Iterable[str], span: Span, before: str, help: str, diagnostics: list[Diagnostic]) -> None:
     if late:
-        diagnostics.append(error("check.too_late:name", span, min=min(late), before=before, help=help))
+        diagnostics.append(error("check.too_late:name", span, name=min(late), before=before, help=help))

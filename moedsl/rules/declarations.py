@@ -31,13 +31,8 @@ _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Constant, "unit"): tuple(CONSTANT_UNITS),
 }
 UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
-    (Hardware, "memory"): ("GB", "GiB", "TB", "TiB"),
-    (Hardware, "visible"): ("GB", "GiB", "TB", "TiB"),
-    (Hardware, "torch_total"): ("GB", "GiB", "TB", "TiB"),
-    (Hardware, "hbm"): ("GB/s", "TB/s"),
-    (Hardware, "nvlink"): ("GB/s", "TB/s"),
-    (Hardware, "network"): ("GB/s", "TB/s"),
-    (Hardware, "host_link"): ("GB/s", "TB/s"),
+    **{(Hardware, name): ("GB", "GiB", "TB", "TiB") for name in ("memory", "visible", "torch_total")},
+    **{(Hardware, name): ("GB/s", "TB/s") for name in ("hbm", "nvlink", "network", "host_link")},
 }
 """The units of a fact that needs one."""
 _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
@@ -46,9 +41,9 @@ _RATE_UNITS = ("TFLOPS", "PFLOPS")
 """The units of a rate; without one it is in TFLOPS."""
 MOST_LAYERS, MOST_MTP, LARGEST = 10_000, 100, 1 << 31
 MOST_VISION, MOST_PATCH = 1 << 16, 64
+"""The limits on layers and widths, above which a number is a typo."""
 LONGEST_PATTERN = 500
 """Layers of a hybrid: where to cut its pattern is searched over every pair of layers, for every pipeline."""
-"""The limit on layers and widths, above which a number is a typo."""
 LETTERS = "M*E-"
 """The letters of a hybrid's layer_pattern (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
 DELTA_NETS = ("qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
@@ -149,16 +144,12 @@ def _rate(b: ast.Binding, found: list[Diagnostic]) -> float:
     return 0.0
 
 
-def _whole_numbers(e: Any) -> tuple[int, ...] | None:
-    return tuple(int(number(i)) for i in e.items if isinstance(i, ast.Number)) if isinstance(e, ast.List) else None
-
-
 _KINDS = {
     "int": Kind(blocks.whole, "a whole number"),
     "float": Kind(lambda e: float(number(e)) if isinstance(e, ast.Number) else None, "a number"),
     "bool": Kind(lambda e: e.value if isinstance(e, ast.Bool) else None, "true or false"),
     "str": Kind(blocks.word_or_string, "a word or a string"),
-    "tuple[int, ...]": Kind(_whole_numbers, "a list of numbers"),
+    "tuple[int, ...]": Kind(blocks.whole_numbers, "a list of numbers"),
 }
 """What a fact takes, by the type of its field."""
 
@@ -168,78 +159,59 @@ def model(decl: ast.ModelDecl) -> tuple[Model | None, list[Diagnostic]]:
     found: list[Diagnostic] = []
     made = read_facts(Model, "a model", decl.facts, {"name": decl.name.id}, decl.name, found)
     if made is not None:
-        for check in (_contradictions, _of_indexer, _of_windows, _of_hybrid, _of_delta_nets):
-            found += (error("check.model", decl.name.span, m=made.name, w=w) for w in check(made))
+        for check in (_contradictions, _of_windows, _of_hybrid, _of_delta_nets):
+            found += (error("check.model:facts", decl.name.span, model=made.name, wrong=w) for w in check(made))
     return made, found
 
 
 def _contradictions(m: Model) -> list[str]:
-    """Check that the parts of a model agree."""
+    """Check that the parts of a model agree, and that an indexer is whole."""
     groups, v = m.routing_groups, m.vision
-    positive = (m.layers, m.hidden, m.vocab, m.heads, m.query_groups, m.head_dim, m.experts, m.topk, m.expert_hidden)
-    largest = max(v for v in astuple(m, recurse=False) if isinstance(v, int))
+    least = min(m.layers, m.hidden, m.vocab, m.heads, m.query_groups, m.head_dim, m.experts, m.topk, m.expert_hidden)
+    largest = max(size for size in astuple(m, recurse=False) if isinstance(size, int))
+    limits = f"{MOST_LAYERS} layers, {MOST_MTP} MTP layers, and {LARGEST} of anything"
     small = m.layers <= MOST_LAYERS and m.mtp_layers <= MOST_MTP and largest <= LARGEST
     # Products of larger sizes of a vision tower leave 64 bits
     tower = v is None or (
         all(1 <= getattr(v, name) <= MOST_PATCH for name in _PATCH)
         and all(0 <= size < MOST_VISION for size in astuple(v, recurse=False) if isinstance(size, int))
     )
+    others = f"{', '.join(_PATCH)} are from 1 to {MOST_PATCH}, others below {MOST_VISION}"
+    latent = (m.kv_lora_rank, m.qk_nope_dim, m.qk_rope_dim, m.v_head_dim)
+    heads = least < 1 or m.heads % m.query_groups == 0
+    commit = not m.revision or re.fullmatch("[0-9a-f]{40}", m.revision)
+    # A gate has something to multiply, and a norm of all heads is for the heads of queries and of keys alike
+    norm = m.qk_norm_over == "each_head" or (m.qk_norm and m.attention == "gqa")
     wide = "qk_norm_over all_heads needs as many query groups as heads: the norm of the keys is as wide as all heads"
-    limits = f"{MOST_LAYERS} layers, {MOST_MTP} MTP layers, and {LARGEST} of anything"
+    indexer = ("indexer_heads", "indexer_dim", "indexer_topk")
+    missing = [n for n in indexer if not getattr(m, n)]
+    own = "each dense layer needs an indexer of its own: indexer_leading is less than dense_layers"
+    divided = groups >= 1 and m.experts % groups == 0
     return _failed(
         (m.topk <= m.experts, f"topk {m.topk} is more than its {m.experts} experts"),
-        (
-            groups >= 1 and m.experts % groups == 0,
-            f"{m.experts} experts do not divide evenly into {groups} routing groups",
-        ),
+        (divided, f"{m.experts} experts do not divide evenly into {groups} routing groups"),
         (1 <= m.topk_groups <= groups, f"topk_groups {m.topk_groups} is not one of its {groups} routing groups"),
-        (
-            m.attention != "mla" or (m.kv_lora_rank and m.qk_nope_dim and m.qk_rope_dim and m.v_head_dim),
-            "MLA needs kv_lora_rank, qk_nope_dim, qk_rope_dim and v_head_dim",
-        ),
-        (min(positive) >= 1, "sizes are at least 1"),
-        (
-            min(positive) < 1 or m.heads % m.query_groups == 0,
-            f"{m.heads} heads do not divide evenly into {m.query_groups} query groups",
-        ),
+        (m.attention != "mla" or all(latent), "MLA needs kv_lora_rank, qk_nope_dim, qk_rope_dim and v_head_dim"),
+        (least >= 1, "sizes are at least 1"),
+        (heads, f"{m.heads} heads do not divide evenly into {m.query_groups} query groups"),
         (small, f"a size is out of range: at most {limits}"),
         (m.dense_layers <= m.layers, f"{m.dense_layers} dense layers are more than its {m.layers} layers"),
-        (
-            not m.revision or re.fullmatch("[0-9a-f]{40}", m.revision),
-            "revision is a commit, 40 hexadecimal digits: a branch or a tag may move",
-        ),
-        (
-            tower,
-            "a size of its vision is out of range: "
-            f"{', '.join(_PATCH)} are from 1 to {MOST_PATCH}, others below {MOST_VISION}",
-        ),
-        # A gate has something to multiply, and a norm of all heads is for the heads of queries and of keys alike
+        (commit, "revision is a commit, 40 hexadecimal digits: a branch or a tag may move"),
+        (tower, f"a size of its vision is out of range: {others}"),
         (not m.attention_gate or m.attention == "gqa", "attention_gate needs attention gqa: latent attention has none"),
         (not m.shared_expert_gate or m.shared_expert_hidden, "shared_expert_gate needs shared_expert_hidden"),
-        (
-            m.qk_norm_over == "each_head" or (m.qk_norm and m.attention == "gqa"),
-            f"qk_norm_over {m.qk_norm_over} needs qk_norm and attention gqa",
-        ),
+        (norm, f"qk_norm_over {m.qk_norm_over} needs qk_norm and attention gqa"),
         (m.qk_norm_over != "all_heads" or m.heads == m.query_groups, wide),
         (not m.mtp_dense or (m.mtp_layers and not m.hybrid), "mtp_dense needs mtp_layers, and no layer_pattern"),
-    )
-
-
-_PATCH = ("patch", "temporal_patch", "merge", "in_channels")
-
-
-def _of_indexer(m: Model) -> list[str]:
-    """Check that an indexer is whole, and that the attention is one that it can serve."""
-    facts = {n: getattr(m, n) for n in ("indexer_heads", "indexer_dim", "indexer_topk")}
-    missing = [n for n, value in facts.items() if not value]
-    own = "each dense layer needs an indexer of its own: indexer_leading is less than dense_layers"
-    return _failed(
-        (len(missing) in (0, len(facts)), f"an indexer needs {', '.join(missing)}"),
+        (len(missing) in (0, len(indexer)), f"an indexer needs {', '.join(missing)}"),
         (m.indexer_every >= 1, "indexer_every is at least 1: a layer with an indexer and those that share its keys"),
         (m.sparse or m.indexer_every == 1, "indexer_every needs an indexer"),
         (m.indexer_every == 1 or m.indexer_leading >= m.dense_layers, own),
         (m.attention == "mla" or not m.sparse, "an indexer needs attention mla: only latent attention can be sparse"),
     )
+
+
+_PATCH = ("patch", "temporal_patch", "merge", "in_channels")
 
 
 def _of_windows(m: Model) -> list[str]:
@@ -340,16 +312,17 @@ def hardware(
     if made is None:
         return None, found
     # Sizes are divisors, and NVLink domains are whole nodes, or nodes whole domains
-    sizes = {
-        n: getattr(made, n) for n in ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network")
-    }
-    zero = ", ".join(n for n, v in {**sizes, **{f"tflops {k}": v for k, v in made.tflops.items()}}.items() if v <= 0)
+    sizes = {n: getattr(made, n) for n in _DIVISORS} | {f"tflops {k}": v for k, v in made.tflops.items()}
+    zero = ", ".join(n for n, v in sizes.items() if v <= 0)
     node, domain = made.gpus_per_node, made.nvlink_domain
     if zero:
-        found.append(error("check.hardware:more", decl.name.span, h=made.name, zero=zero))
+        found.append(error("check.hardware:more", decl.name.span, hardware=made.name, facts=zero))
     elif max(node, domain) % min(node, domain):
-        found.append(error("check.hardware:gpus", decl.name.span, h=made.name, node=node, domain=domain))
+        found.append(error("check.hardware:gpus", decl.name.span, hardware=made.name, node=node, domain=domain))
     return made, found
+
+
+_DIVISORS = ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network")
 
 
 def cited(e: ast.FactEntry) -> str:
@@ -378,12 +351,20 @@ def constants(
         return None, found
     if missing := [name for name in calibration.NAMES if name not in known]:
         found.append(error("check.missing_fact:calibration", every.name.span, every=EVERY, missing=", ".join(missing)))
-    stated = _stated(own, known, found) if own and own is not every else {}
+    # What a generation states, in the units of its constants
+    stated, of_generation = dict[str, float](), own.facts if own and own is not every else ()
+    for e in blocks.facts(of_generation, known, "a calibration", found):
+        value, unit = e.value, known[e.name.id].unit
+        units = (None, unit, *(["%"] if unit in calibration.RATIOS else []))
+        if isinstance(value, ast.Number) and value.unit in units:
+            stated[e.name.id] = value.value if value.unit == unit else float(number(value))
+        else:
+            found.append(error("check.type:must-number", e.name.span, name=e.name.id, unit=unit))
     if found:
         return None, found
     made, at = calibration.made(known, stated), (own or every).name
     wrong = calibration.outside(made)
-    return made, [error("check.calibration:calibration", at.span, at=at.id, w=w) for w in wrong]
+    return made, [error("check.calibration:calibration", at.span, name=at.id, wrong=w) for w in wrong]
 
 
 def _declared(
@@ -394,7 +375,7 @@ def _declared(
     for e in blocks.facts(every.facts, calibration.NAMES, "a calibration", found):
         name = e.name.id
         if not isinstance(e.value, tuple):
-            found.append(error("check.type:block", e.name.span, e=name, archs=", ".join(ARCHS)))
+            found.append(error("check.type:block", e.name.span, name=name, archs=", ".join(ARCHS)))
             continue
         filled = {"name": name, "source": cited(e)}
         made = read_facts(Constant, f"constant {name}", e.value, filled, e.name, found)
@@ -404,20 +385,7 @@ def _declared(
         for v in (v for v in e.value if isinstance(v, ast.FactEntry)):
             allowed = (None, "%") if v.name.id == "spread" or made.unit in calibration.RATIOS else (None,)
             if isinstance(v.value, ast.Number) and v.value.unit not in allowed:
-                found.append(error("check.type:without", v.value.span, e=v.name.id, unit=made.unit))
+                found.append(error("check.type:without", v.value.span, name=v.name.id, unit=made.unit))
         for text in calibration.wrong(made, replaced.get(name)):
-            found.append(error("check.calibration:constant", e.name.span, c=name, text=text))
-    return out
-
-
-def _stated(decl: ast.CalibrationDecl, known: Mapping[str, Constant], found: list[Diagnostic]) -> dict[str, float]:
-    """Read what a generation states, in the units of its constants."""
-    out: dict[str, float] = {}
-    for e in blocks.facts(decl.facts, known, "a calibration", found):
-        name, value, unit = e.name.id, e.value, known[e.name.id].unit
-        units = (None, unit, *(["%"] if unit in calibration.RATIOS else []))
-        if isinstance(value, ast.Number) and value.unit in units:
-            out[name] = value.value if value.unit == unit else float(number(value))
-        else:
-            found.append(error("check.type:must-number", e.name.span, e=name, unit=unit))
+            found.append(error("check.calibration:constant", e.name.span, name=name, wrong=text))
     return out

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import field, frozen
 
@@ -21,6 +21,7 @@ from moedsl.support import resources
 from moedsl.support.diagnostics import Diagnostic, error, suggest
 from moedsl.support.source import Source, Span
 
+N = TypeVar("N")
 KINDS = ("rule", "default", "number", "pitfall", "symptom")
 """The kinds of claims."""
 IGNORED = ("heading", "link", "licence", "duplicate", "damaged", "prose")
@@ -91,16 +92,17 @@ class Documents:
     sources: Mapping[str, Source]
 
 
-def load(rules: Iterable[str]) -> Documents:
+@cache
+def load(rules: frozenset[str] = frozenset()) -> Documents:
     """Read the stdlib's documents, checked against the ids of existing rules."""
     return read(library.load(resources.document_files(), parse), rules)
 
 
-def read(declared: Library, rules: Iterable[str]) -> Documents:
+def read(declared: Library, rules: frozenset[str]) -> Documents:
     """Read the documents of a library; without rules, the ids are not checked."""
-    reader = _Reader(frozenset(rules), list(declared.diagnostics))
+    reader = _Reader(rules, list(declared.diagnostics))
     found = tuple(d for d in map(reader.document, declared.documents.values()) if d is not None)
-    return Documents(found, tuple(reader.diagnostics), declared.sources)
+    return Documents(found, tuple(reader.found), declared.sources)
 
 
 def rule_ids(known: Library) -> frozenset[str]:
@@ -112,25 +114,17 @@ def rule_ids(known: Library) -> frozenset[str]:
 
 def claims_of(rule: str) -> tuple[tuple[Document, Claim], ...]:
     """Every claim that a rule of the stdlib implements, with its document; `rule` is like ``std.mesh.heads``."""
-    return _by_rule().get(rule, ())
-
-
-@cache
-def _by_rule() -> Mapping[str, tuple[tuple[Document, Claim], ...]]:
-    found: dict[str, tuple[tuple[Document, Claim], ...]] = {}
-    for document in load(()).documents:
-        for claim in document.claims:
-            for rule in claim.carried:
-                found[rule] = (*found.get(rule, ()), (document, claim))
-    return found
+    return tuple(
+        (document, claim) for document in load().documents for claim in document.claims if rule in claim.carried
+    )
 
 
 @frozen
 class _Reader:
-    """Reads declarations as documents and collects their mistakes."""
+    """Reads declarations as documents; `found` collects their mistakes."""
 
     rules: frozenset[str]
-    diagnostics: list[Diagnostic]
+    found: list[Diagnostic]
 
     def document(self, decl: ast.DocumentDecl) -> Document | None:
         claims = [f for f in decl.facts if f.name.id == "claim"]
@@ -147,71 +141,60 @@ class _Reader:
         return None if title is None else Document(decl.name.id, title, tuple(copies), read, decl.name.span)
 
     def _claim(self, block: ast.FactEntry, copies: list[str]) -> Claim | None:
-        facts = self._facts(_entries(block), _CLAIM, "a claim")
-        says, where = self._text(facts, "says", block.name), self._text(facts, "where", block.name)
-        kind = self._kind(facts, block.name)
-        if says is None or where is None or kind is None:
+        facts, at = self._facts(_entries(block), _CLAIM, "a claim"), block.name
+        says, where = self._text(facts, "says", at), self._text(facts, "where", at)
+        kind, kinds = self._fact(facts, "kind", at, ast.Name, f"one of {', '.join(KINDS)}"), ", ".join(KINDS)
+        if kind is not None and kind.id not in KINDS:
+            help = suggest(kind.id, [*KINDS])
+            self.found.append(error("check.unknown_word:claim", kind.span, kinds=kinds, word=kind.id, help=help))
+        if says is None or where is None or kind is None or kind.id not in KINDS:
             return None
-        stated, lines = facts.get("lines"), dict[str, tuple[int, ...]]()
-        if stated is None:
-            self.diagnostics.append(error("check.missing_fact:lines", block.name.span))
-        for b in stated.value if stated and isinstance(stated.value, tuple) else ():
+        stated, lines = self._fact(facts, "lines", at, object, ""), dict[str, tuple[int, ...]]()
+        for b in stated if isinstance(stated, tuple) else ():
             if isinstance(b, ast.Binding):
                 if b.name.id not in copies:
                     help = blocks.suggest_or_list(b.name.id, copies)
-                    self.diagnostics.append(error("check.unknown_name:source", b.name.span, b=b.name.id, help=help))
+                    self.found.append(error("check.unknown_name:source", b.name.span, name=b.name.id, help=help))
                 lines[b.name.id] = self._lines(b.value)
-        carried = [i for i in self._items(facts.get("carried"), "a list of rules") if isinstance(i, ast.Name)]
-        for name in (n for n in carried if self.rules and n.id not in self.rules):
-            help = suggest(name.id, [*self.rules]) or ("`moedsl explain rules` lists them",)
-            self.diagnostics.append(error("check.unknown_rule", name.span, name=name.id, help=help))
-        tests = self._items(facts.get("shown"), "a list of tests")
-        shown = tuple(i.value for i in tests if isinstance(i, ast.String))
-        rest = {n: self._text(facts, n, block.name) for n in ("behaviour", "note", "superseded", "left") if n in facts}
-        ids = tuple(n.id for n in carried)
-        claim = Claim(says, where, kind, lines, block.name.span, ids, shown=shown, **rest)
+        carried = self._fact(facts, "carried", None, ast.List, "a list of rules")
+        names = [i for i in carried.items if isinstance(i, ast.Name)] if carried else []
+        for name in (n for n in names if self.rules and n.id not in self.rules):
+            help = suggest(name.id, [*self.rules]) or None
+            self.found.append(error("check.unknown_rule", name.span, name=name.id, help=help))
+        tests = self._fact(facts, "shown", None, ast.List, "a list of tests")
+        shown = tuple(i.value for i in tests.items if isinstance(i, ast.String)) if tests else ()
+        rest = {n: self._text(facts, n, None) for n in ("behaviour", "note", "superseded", "left")}
+        ids = tuple(n.id for n in names)
+        claim = Claim(says, where, kind.id, lines, at.span, ids, shown=shown, **rest)
         # Check that a claim has either an implementation and a test, or a reason why not
         borne = bool(claim.carried or claim.behaviour)
         wants = [*(["carried or a behaviour"] if not borne else []), *(["shown"] if not claim.shown else [])]
         if claim.left is None and wants:
-            self.diagnostics.append(error("check.no_carrier:nothing", claim.span, wants=" and no ".join(wants)))
+            self.found.append(error("check.no_carrier:nothing", claim.span, wants=" and no ".join(wants)))
         if claim.left is not None and (borne or claim.shown):
-            self.diagnostics.append(error("check.no_carrier:left-alone", claim.span))
+            self.found.append(error("check.no_carrier:left-alone", claim.span))
         return claim
 
     def _facts(self, entries: Iterable[ast.FactEntry], known: tuple[str, ...], title: str) -> dict[str, ast.FactEntry]:
-        stated = blocks.facts(entries, known, title, self.diagnostics, blocks.suggest_or_list)
+        stated = blocks.facts(entries, known, title, self.found, blocks.suggest_or_list)
         return {e.name.id: e for e in stated}
 
-    def _text(self, facts: Mapping[str, ast.FactEntry], name: str, at: ast.Name) -> str | None:
+    def _fact(
+        self, facts: Mapping[str, ast.FactEntry], name: str, needs: ast.Name | None, of: type[N], wanted: str
+    ) -> N | None:
+        """The value of a fact, if it is `of` a class; `needs` is the name of a block that must state the fact."""
         entry = facts.get(name)
-        if entry is None:
-            self.diagnostics.append(error("check.missing_fact:needs", at.span, at=at.id, name=name))
-            return None
-        if isinstance(entry.value, ast.String):
-            return entry.value.value
-        return self._wrong(entry.name, "a string")
-
-    def _kind(self, facts: Mapping[str, ast.FactEntry], at: ast.Name) -> str | None:
-        entry = facts.get("kind")
-        if entry is None:
-            self.diagnostics.append(error("check.missing_fact:kind", at.span))
-        elif not isinstance(entry.value, ast.Name):
-            self._wrong(entry.name, f"one of {', '.join(KINDS)}")
-        elif entry.value.id in KINDS:
-            return entry.value.id
-        else:
-            word, kinds, help = entry.value, ", ".join(KINDS), suggest(entry.value.id, [*KINDS])
-            self.diagnostics.append(error("check.unknown_word:claim", word.span, kinds=kinds, entry=word.id, help=help))
+        if entry is not None and isinstance(entry.value, of):
+            return entry.value
+        if entry is not None:
+            self.found.append(error("check.type:kind", entry.name.span, name=name, wanted=wanted))
+        elif needs is not None:
+            self.found.append(error("check.missing_fact:needs", needs.span, block=needs.id, name=name))
         return None
 
-    def _items(self, entry: ast.FactEntry | None, wanted: str) -> tuple[ast.Expr, ...]:
-        if entry is None:
-            return ()
-        if isinstance(entry.value, ast.List):
-            return entry.value.items
-        self._wrong(entry.name, wanted)
-        return ()
+    def _text(self, facts: Mapping[str, ast.FactEntry], name: str, needs: ast.Name | None) -> str | None:
+        text = self._fact(facts, name, needs, ast.String, "a string")
+        return text.value if text else None
 
     def _lines(self, value: Any) -> tuple[int, ...]:
         """Read ``[3, 5-7]`` as 3, 5, 6, 7."""
@@ -223,11 +206,8 @@ class _Reader:
                 case ast.Binary(op="-", left=ast.Number() as first, right=ast.Number() as last):
                     lines += range(int(number(first)), int(number(last)) + 1)
                 case _:
-                    self.diagnostics.append(error("check.type:lines", item.span))
+                    self.found.append(error("check.type:lines", item.span))
         return tuple(lines)
-
-    def _wrong(self, name: ast.Name, wanted: str) -> None:
-        self.diagnostics.append(error("check.type:kind", name.span, name=name.id, wanted=wanted))
 
 
 def _entries(entry: ast.FactEntry | None) -> tuple[ast.FactEntry, ...]:

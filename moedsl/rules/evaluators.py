@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
-from moedsl.facts.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Operator, Value
+from moedsl.facts.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Value
 from moedsl.facts.symbols import ALIASES, Type
 from moedsl.facts.units import SCALES
 from moedsl.lang import ast
@@ -145,22 +145,16 @@ class Compiler:
         return lambda c: compute(*(a(c) for a in args))
 
     def _binary(self, e: ast.Binary) -> Evaluate:
-        op = BINARY[e.op]
-        if op.takes is MEMBER:
-            return self._membership(e, op)
-        left_type, right_type = self._type(e.left), self._type(e.right)
-        a, b = self._any(e.left, left_type or right_type), self._any(e.right, right_type or left_type)
-        return lambda c: op.column(a(c), b(c))
-
-    def _membership(self, e: ast.Binary, op: Operator) -> Evaluate:
-        group = self._type(e.right)
-        if group is not None and group.kind == "set":
-            bit, mask = self._any(e.left, Type("enum", group.words)), self._any(e.right, group)
+        op, left, right = BINARY[e.op], self._type(e.left), self._type(e.right)
+        if op.takes is MEMBER and right is not None and right.kind == "set":
+            bit, mask = self._any(e.left, Type("enum", right.words)), self._any(e.right, right)
             return lambda c: op.column((np.right_shift(mask(c), bit(c)) & 1) != 0)
-        item = self._type(e.left)
-        value = self._any(e.left, item)
-        items = [self._any(i, item) for i in e.right.items] if isinstance(e.right, ast.List) else []
-        return lambda c: op.column(reduce(np.logical_or, [np.equal(value(c), i(c)) for i in items], False))
+        if op.takes is MEMBER:
+            value = self._any(e.left, left)
+            items = [self._any(i, left) for i in e.right.items] if isinstance(e.right, ast.List) else []
+            return lambda c: op.column(reduce(np.logical_or, [np.equal(value(c), i(c)) for i in items], False))
+        a, b = self._any(e.left, left or right), self._any(e.right, right or left)
+        return lambda c: op.column(a(c), b(c))
 
     def _type(self, e: ast.Expr) -> Type | None:
         """The type of a variable, through an if; None for a word or a number."""
@@ -183,21 +177,8 @@ def _mask(words: list[str], want: Type | None) -> int:
     return sum(1 << known.index(w) for w in set(words) if w in known)
 
 
-def calls(expr: ast.Expr, function: str) -> bool:
-    """Whether an expression calls a function."""
-    return any(isinstance(e, ast.Call) and e.func.id == function for e in ast.walk(expr))
-
-
 def names(expr: ast.Expr | None) -> frozenset[str]:
     """Every name in an expression, with aliases resolved; words are names too."""
-    found = set[str]()
-    _collect(expr, found)
-    return frozenset(found)
-
-
-def _collect(expr: ast.Expr | None, found: set[str]) -> None:
     if isinstance(expr, ast.Name):
-        found.add(ALIASES.get(expr.id, expr.id))
-    elif expr is not None:
-        for e in ast.operands(expr):
-            _collect(e, found)
+        return frozenset([ALIASES.get(expr.id, expr.id)])
+    return frozenset[str]().union(*map(names, ast.operands(expr))) if expr is not None else frozenset()

@@ -54,9 +54,7 @@ def refusal(name: str) -> str | None:
 def refused(rule: Rule) -> Diagnostic | None:
     """Refuse an `env` of a rule with a reserved name, or with a secret, whose value must not be in a file."""
     if wrong := refusal(rule.name):
-        return error("check.variable", rule.span, rule=rule.name, wrong=wrong)
+        return error("check.variable", rule.span, name=rule.name, wrong=wrong)
     value = rule.expr.value if isinstance(rule.expr, ast.String) else ""
     what = "a secret by its name" if secrets.is_secret_name(rule.name) else secrets.value_kind(value)
-    if what is None:
-        return None
-    return error("check.secret:name", rule.span, rule=rule.name, what=what)
+    return error("check.secret:name", rule.span, rule=rule.name, what=what) if what else None

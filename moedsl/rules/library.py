@@ -64,32 +64,24 @@ class Library:
         }  # fmt: skip
         for item in module.items:
             table: MutableMapping[str, Any] | None = tables.get(type(item))
-            if table is not None and prefix != "std":
-                self.own.append(item)
-            if isinstance(item, ast.CalibrationDecl | ast.ClusterDecl) and table is not None and prefix != "std":
-                # Replace the stdlib's calibration or cluster by a user's; two of a user's are an error
-                first = table.get(item.name.id)
-                if first is not None and not of_stdlib(first.span.file):
-                    self._declare(table, item)
-                elif isinstance(first, ast.CalibrationDecl):
-                    self.replaced[item.name.id] = first
-                table[item.name.id] = item
-            elif table is not None:
-                self._declare(table, item)
-            elif isinstance(item, ast.RulesDecl):
+            if isinstance(item, ast.RulesDecl):
                 self.own_rules.append((prefix, item))
-
-    def _declare(self, table: MutableMapping[str, Any], item: ast.Item) -> None:
-        name = item.name  # type: ignore[union-attr]
-        assert isinstance(name, ast.Name)
-        # A profile is looked up after models and hardware
-        tables = (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
-        taken = next((t for t in tables if name.id in t), None)
-        if taken is not None:
-            first = taken[name.id].name.span  # type: ignore[union-attr]
-            first = Label(first, "first declared here")
-            self.diagnostics.append(error("check.twice:rule", name.span, first, rule=name.id))
-        table.setdefault(name.id, item)
+            if table is None:
+                continue
+            self.own.extend([item] if prefix != "std" else ())
+            name: ast.Name = item.name  # type: ignore[union-attr, assignment]
+            # A profile is looked up after models and hardware
+            taken = (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
+            first = next((t[name.id] for t in taken if name.id in t), None)
+            # A user's calibration or cluster replaces the stdlib's; two of a user's are an error
+            replaces = prefix != "std" and isinstance(item, ast.CalibrationDecl | ast.ClusterDecl)
+            if first is not None and not (replaces and of_stdlib(first.span.file)):
+                where = Label(first.name.span, "first declared here")
+                self.diagnostics.append(error("check.twice:rule", name.span, where, rule=name.id))
+            elif isinstance(first, ast.CalibrationDecl):
+                self.replaced[name.id] = first
+            if replaces or name.id not in table:
+                table[name.id] = item
 
     def declared(self, model: str, hardware: str) -> str:
         """The text of the declarations that a run of this model and hardware needs and the stdlib does not have."""
@@ -154,11 +146,20 @@ def use(library: Library, source: Source, module: ast.Module, parse: Parse, read
     waiting = _uses(source, module)
     while waiting:
         user, item = waiting.pop()
-        used = _read_once(library, user, item, read)
-        if used is None:
+        name, at = used_name(user, item), item.path.span
+        if name in library.sources:
             continue
-        inner, found = parse(used)
-        library.diagnostics.extend(found)
+        # A file of another kind is not opened, because a diagnostic would quote a line of it
+        if not name.endswith(".moe") or not os.path.realpath(name).endswith(".moe"):
+            library.diagnostics.append(error("read.use", at))
+            continue
+        used, found = read(name)
+        if used is None:  # it is reported at the `use` that names it
+            library.diagnostics.extend(error(d.id, d.message, at, help=d.help) for d in found)
+            continue
+        library.sources[name] = used
+        inner, wrong = parse(used)
+        library.diagnostics.extend((*found, *wrong))
         if inner is not None:
             library.add(used, inner, "run")
             library.unused.extend([inner.run.span] if inner.run else ())
@@ -173,23 +174,3 @@ def _uses(source: Source, module: ast.Module) -> list[tuple[Source, ast.UseDecl]
 def used_name(source: Source, item: ast.UseDecl) -> str:
     """The path that a `use` names."""
     return os.path.normpath(os.path.join(os.path.dirname(source.name), item.path.value))
-
-
-def _read_once(library: Library, source: Source, item: ast.UseDecl, read: Read) -> Source | None:
-    """Read the file that a `use` names; None if it was read before, or cannot be.
-
-    A file of another kind is not opened, because a diagnostic would quote a line of it.
-    """
-    name = used_name(source, item)
-    if name in library.sources:
-        return None
-    if not name.endswith(".moe") or not os.path.realpath(name).endswith(".moe"):
-        library.diagnostics.append(error("read.use", item.path.span))
-        return None
-    used, found = read(name)
-    # A file that cannot be read is reported at the `use` that names it
-    at = item.path.span
-    library.diagnostics.extend(error(d.id, d.message, at, help=d.help) if used is None else d for d in found)
-    if used is not None:
-        library.sources[name] = used
-    return used

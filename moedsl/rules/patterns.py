@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from typing import cast
 
 import re2
 
 OPTIONS = re2.Options()
 OPTIONS.log_errors = False
-
-
-class Match(Protocol):
-    """Where an expression matched."""
-
-    def group(self, *groups: int) -> Any:
-        """What matched, or what a group caught."""
-        ...
-
-    def groupdict(self) -> dict[str, str | None]:
-        """What each named group caught."""
-        ...
-
-
-class Pattern(Protocol):
-    """A compiled expression."""
-
-    def search(self, text: str) -> Match | None:
-        """The first match in a text, or None."""
-        ...
+Pattern = re.Pattern[str]
+"""A compiled expression: RE2's has the methods of `re` that are used, and no types of its own."""
 
 
 class UnusablePattern(ValueError):
@@ -42,7 +24,7 @@ class UnusablePattern(ValueError):
 def compiled(text: str) -> Pattern:
     """Compile an expression; raises UnusablePattern."""
     try:
-        return re2.compile(text, OPTIONS)
+        return cast(Pattern, re2.compile(text, OPTIONS))
     except re2.error as e:
         said = e.args[0].decode(errors="replace")
     try:

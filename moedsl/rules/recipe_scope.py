@@ -10,12 +10,10 @@ from typing import Any
 
 from moedsl.facts.fields import LATEST, alternatives, fields, words_of
 from moedsl.facts.symbols import FLAG, NUMBER, TEXT, Type
-from moedsl.lang import ast
 from moedsl.rules import collect, stdlib
 from moedsl.rules.library import Library, of_sources
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
-from moedsl.support.diagnostics import suggest
 from moedsl.support.source import Source
 
 OBJECT = Type("setting")
@@ -84,31 +82,6 @@ def _laws(sources: tuple[Source, ...]) -> tuple[Rule, ...]:
 
 _FILES = "stdlib/rules/recipe_"
 """The files that hold rules of recipes (CONTRIBUTING.md)."""
-
-
-class RecipeInference(Inference):
-    """Types expressions like the checker, and also accepts `none` for an unset field, and a word of Bridge's as a
-    string.
-
-    A string distinguishes a word of Bridge (`"flex"`) from a name of the language with the same spelling.
-    """
-
-    def _meet(self, expr: ast.Expr, have: Type, want: Type) -> None:
-        if isinstance(expr, ast.String) and want.kind == "enum":
-            if expr.value not in want.words:
-                text = f'"{expr.value}" is not {want}'
-                self._complain("check.unknown_word", text, expr.span, suggest(expr.value, list(want.words)))
-        else:
-            super()._meet(expr, have, want)
-
-    def _equality(self, e: ast.Binary) -> None:
-        other = e.left if _is_none(e.right) else e.right if _is_none(e.left) else None
-        if not (isinstance(other, ast.Name) and other.id in self.scope):
-            super()._equality(e)
-
-
-def _is_none(e: ast.Expr) -> bool:
-    return isinstance(e, ast.Name) and e.id == "none"
 
 
 class Unset(float):

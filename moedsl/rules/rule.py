@@ -16,7 +16,7 @@ from attrs import field, frozen
 from moedsl.facts import axes, fields
 from moedsl.facts.symbols import AXES, BUILTIN, COSTS, NUMBER, RUN, VLM_WORDS, Type
 from moedsl.lang import ast
-from moedsl.rules.evaluators import Compiler, calls, holds, names
+from moedsl.rules.evaluators import Compiler, holds, names
 from moedsl.rules.types import Inference
 from moedsl.support.source import Span
 
@@ -77,7 +77,7 @@ class Rule:
     @cached_property
     def asks_layout(self) -> bool:
         """Whether it calls `has_layout`, which asks how the layers split."""
-        return calls(self.guarded, "has_layout")
+        return any(isinstance(e, ast.Call) and e.func.id == "has_layout" for e in ast.walk(self.guarded))
 
     @cached_property
     def guarded(self) -> ast.Expr:
@@ -190,8 +190,6 @@ class Collected:
 
     rules: Rules = field(converter=Rules.of)
     scope: dict[str, Type]
-    used: frozenset[str] = frozenset()
-    """Every name and word in their expressions, and in the scope."""
 
 
 def _needed(used: frozenset[str], lets: Mapping[str, frozenset[str]]) -> frozenset[str]:

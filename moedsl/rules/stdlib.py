@@ -10,10 +10,10 @@ The ids of the stdlib that Python names are listed here: the stdlib does not loa
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import Any, cast
 
 from attrs import frozen
 
@@ -28,25 +28,25 @@ from moedsl.support.compiled import Packed
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 
-V = TypeVar("V")
 PACKAGES = ("support", "lang", "facts", "rules")
 """The packages that the compiled library depends on."""
-LIBRARY, MODULES = "stdlib", "stdlib-modules"
-"""The two compiled files."""
+LIBRARY = "stdlib"
+"""The compiled file."""
+TABLES = ("models", "hardware", "clusters", "calibrations", "profiles")
 
 
 @frozen
 class Kept:
-    """The declarations by name, and the rules of a run with the scope that they see."""
+    """What is compiled of the stdlib."""
 
-    models: Packed[ast.ModelDecl]
-    hardware: Packed[ast.HardwareDecl]
-    clusters: Packed[ast.ClusterDecl]
-    calibrations: Packed[ast.CalibrationDecl]
-    profiles: Packed[ast.ProfileDecl]
+    tables: Mapping[str, Packed[Any]]
+    """The declarations by name, by the name of their table in a library."""
     constants: Packed[Constants]
     collected: Collected
+    """The rules of a run with the scope that they see."""
     sources: dict[str, Source]
+    modules: Packed[ast.Module]
+    """The syntax tree of each file."""
 
 
 def load() -> Library:
@@ -56,20 +56,19 @@ def load() -> Library:
     if isinstance(kept, Library):
         _kept.cache_clear()
         return kept
+    tables: dict[str, Any] = {n: ChainMap({}, cast(dict[str, Any], t)) for n, t in kept.tables.items()}
     return Library(
-        _open(kept.models), _open(kept.hardware), _open(kept.clusters), _open(kept.calibrations),
-        profiles=_open(kept.profiles), sources={**kept.sources}, collected=kept.collected,
-        constants_known=kept.constants, blocks=lambda: _blocks(stamp),
+        **tables, sources={**kept.sources}, collected=kept.collected, constants_known=kept.constants,
+        blocks=lambda: _blocks(stamp),
     )  # fmt: skip
 
 
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
     """Parse a file of the stdlib, or take the module that was compiled of the same text."""
-    stamp = _stamp()
-    kept = _kept(stamp)
+    kept = _kept(_stamp())
     if isinstance(kept, Library) or kept.sources.get(source.name) != source:
         return parser.parse(source)
-    return _modules(stamp)[source.name], ()
+    return kept.modules[source.name], ()
 
 
 def _stamp() -> bytes:
@@ -78,19 +77,24 @@ def _stamp() -> bytes:
 
 @lru_cache(maxsize=1)
 def _kept(stamp: bytes) -> Kept | Library:
-    """The compiled library, made if there is none; a Library if it has errors."""
-    found = compiled.load(LIBRARY, stamp)
-    return found if isinstance(found, Kept) else _compile(stamp)
-
-
-@lru_cache(maxsize=1)
-def _modules(stamp: bytes) -> Packed[ast.Module]:
-    """The syntax tree of each file of a library without errors."""
-    found = compiled.load(MODULES, stamp)
-    if not isinstance(found, Packed):
-        _compile(stamp)
-        found = compiled.load(MODULES, stamp)
-    return found if isinstance(found, Packed) else _parsed(_sources())[1]
+    """The compiled library; if there is none, parse and check the files and save it. A Library if it has errors."""
+    kept = compiled.load(LIBRARY, stamp)
+    if isinstance(kept, Kept):
+        return kept
+    parsed = {s: parser.parse(s) for s in _sources()}
+    found = library.of_sources(parsed, parsed.__getitem__)
+    require_known(found.own_rules)
+    known, scope, wrong = collect.collect(found.rules)
+    if wrong or found.diagnostics:
+        return found
+    read = {arch: found.constants(arch) for arch in found.calibrations if EVERY in found.calibrations}
+    constants = {arch: made for arch, (made, mistakes) in read.items() if made and not mistakes}
+    tables = {name: Packed(getattr(found, name)) for name in TABLES}
+    modules = {s.name: module for s, (module, _) in parsed.items() if module}
+    sources = {s.name: s for s in parsed}
+    kept = Kept(tables, Packed(constants), Collected(known, scope), sources, Packed(modules))
+    compiled.save(LIBRARY, stamp, kept)
+    return kept
 
 
 @lru_cache(maxsize=1)
@@ -101,37 +105,6 @@ def _blocks(stamp: bytes) -> Sequence[tuple[str, ast.RulesDecl]]:
 
 def _sources() -> list[Source]:
     return library.sources(resources.stdlib_files())
-
-
-def _parsed(sources: Sequence[Source]) -> tuple[Library, Packed[ast.Module]]:
-    """The library of these sources, and the syntax tree of each."""
-    parsed = {s: parser.parse(s) for s in sources}
-    return library.of_sources(sources, parsed.__getitem__), Packed({s.name: m for s, (m, _) in parsed.items() if m})
-
-
-def _compile(stamp: bytes) -> Kept | Library:
-    """Parse and check the files and save both compiled files, unless the library has an error."""
-    sources = _sources()
-    found, modules = _parsed(sources)
-    require_known(found.own_rules)
-    known, scope, wrong = collect.collect(found.rules)
-    if wrong or found.diagnostics:
-        return found
-    read = {arch: found.constants(arch) for arch in found.calibrations if EVERY in found.calibrations}
-    constants = {arch: made for arch, (made, mistakes) in read.items() if made and not mistakes}
-    kept = Kept(
-        Packed(found.models), Packed(found.hardware), Packed(found.clusters), Packed(found.calibrations),
-        Packed(found.profiles), Packed(constants),
-        Collected(known, scope, collect.used(known, scope)), {s.name: s for s in sources},
-    )  # fmt: skip
-    compiled.save(LIBRARY, stamp, kept)
-    compiled.save(MODULES, stamp, modules)
-    return kept
-
-
-def _open(kept: Packed[V]) -> MutableMapping[str, V]:
-    """The declarations, to which a file can add its own."""
-    return ChainMap({}, cast(dict[str, V], kept))
 
 
 class RuleId(StrEnum):

@@ -11,7 +11,6 @@ from moedsl.facts.releases import is_version
 from moedsl.facts.symbols import ABSENT_HERE, ALIASES, COSTS, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
 from moedsl.lang import ast
 from moedsl.support.diagnostics import Diagnostic, Instead, error, suggest
-from moedsl.support.source import Span
 
 Scope = Mapping[str, Type]
 WORD = Type("word")
@@ -25,19 +24,21 @@ LARGEST = 2**53
 
 @frozen
 class Inference:
-    """Collects diagnostics while types are inferred."""
+    """Collects diagnostics while types are inferred.
+
+    Rules of recipes and launches (`of_recipe`) may compare a field with `none`, which is unset, and write a word of
+    Bridge's as a string: `"flex"` is not the name of the language with the same spelling.
+    """
 
     scope: Scope
     diagnostics: list[Diagnostic] = field(factory=list)
+    of_recipe: bool = False
 
     def condition(self, expr: ast.Expr | None) -> None:
         """Check an expression that must be true or false."""
-        if expr is None:
-            return
-        t = self.of(expr)
-        if t is not None and t != FLAG:
-            text = f"this is {_said(t)}, not a condition"
-            self._complain("check.not_a_condition", text, expr.span, "compare it: `tp > 1`")
+        t = None if expr is None else self.of(expr)
+        if expr is not None and t is not None and t != FLAG:
+            self.diagnostics.append(error("check.not_a_condition", expr.span, type=_said(t)))
 
     def value(self, expr: ast.Expr, want: Type) -> None:
         """Check an expression that must have the type `want`."""
@@ -51,8 +52,7 @@ class Inference:
             case ast.Number():
                 if abs(expr.value) <= LARGEST:
                     return NUMBER
-                text = f"`{expr.text}` is more than 2**53, where whole numbers stop being exact"
-                return self._complain("check.size", text, expr.span)
+                return self.diagnostics.append(error("check.size:inexact", expr.span, number=expr.text))
             case ast.String():
                 return TEXT
             case ast.Bool():
@@ -74,27 +74,17 @@ class Inference:
                 self._pair(expr.then, a, expr.otherwise, b)
                 return b if a in UNTYPED else a
             case ast.Binary():
-                op = BINARY[expr.op]
-                if op.takes == MEMBER:
-                    self._membership(expr)
-                elif op.takes == SAME:
-                    self._equality(expr)
-                else:
-                    self._operand(expr.left, op.takes)
-                    self._operand(expr.right, op.takes)
-                return op.result
-
-    def _complain(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
-        self.diagnostics.append(error(id, message, span, help=help))
+                self._binary(expr)
+                return BINARY[expr.op].result
 
     def _call(self, e: ast.Call) -> Type | None:
         f = FUNCTIONS.get(e.func.id)
         if f is None:
             help = suggest(e.func.id, [*FUNCTIONS])
-            return self._complain("check.unknown_function", f"no function `{e.func.id}`", e.func.span, help)
+            return self.diagnostics.append(error("check.unknown_function", e.func.span, name=e.func.id, help=help))
         if f.arity not in (-1, len(e.args)) or not e.args:
-            text = f"`{f.name}` takes {max(f.arity, 1)} argument(s), not {len(e.args)}"
-            self._complain("check.arguments", text, e.span)
+            takes, given = max(f.arity, 1), len(e.args)
+            self.diagnostics.append(error("check.arguments", e.span, name=f.name, takes=takes, given=given))
         for a in e.args:
             have = self.of(a)
             if have is None:
@@ -103,7 +93,7 @@ class Inference:
                 if not isinstance(a, ast.String):
                     self._mismatch(a, have, TEXT)
                 elif not is_version(a.value):
-                    self._complain("check.type", f'"{a.value}" is not a version', a.span, 'write `version("2.7.0")`')
+                    self.diagnostics.append(error("check.type:version", a.span, version=a.value))
             elif f.takes != SET:
                 self._meet(a, have, f.takes)
             elif have.kind != "set":
@@ -116,15 +106,34 @@ class Inference:
         else:
             self.value(expr, want)
 
-    def _equality(self, e: ast.Binary) -> None:
+    def _binary(self, e: ast.Binary) -> None:
+        takes = BINARY[e.op].takes
+        if takes not in (MEMBER, SAME):
+            self._operand(e.left, takes)
+            self._operand(e.right, takes)
+            return
+        if self.of_recipe and takes == SAME:
+            sides = ((e.left, e.right), (e.right, e.left))
+            other = next((x for x, y in sides if isinstance(y, ast.Name) and y.id == "none"), None)
+            if isinstance(other, ast.Name) and other.id in self.scope:
+                return
         a, b = self.of(e.left), self.of(e.right)
-        self._pair(e.left, a, e.right, b)
-        if a in UNTYPED and b in UNTYPED:
+        if takes == SAME:
+            self._pair(e.left, a, e.right, b)
+            if a in UNTYPED and b in UNTYPED:
+                self._meaningless(e.left)
+                self._meaningless(e.right)
+            if price := _price(e.left) or _price(e.right):
+                self.diagnostics.append(error("check.exact_price", e.span, price=price))
+        elif b is not None and b.kind == "set":
+            self._meet(e.left, a or WORD, Type("enum", b.words))
+        elif isinstance(e.right, ast.List) and a in UNTYPED:
             self._meaningless(e.left)
-            self._meaningless(e.right)
-        if price := _price(e.left) or _price(e.right):
-            text = f"`{price}` is an estimate: whether a layout has exactly this number says nothing"
-            self._complain("check.exact_price", text, e.span, f"write a limit: `{price} <= NUMBER`")
+        elif isinstance(e.right, ast.List) and a is not None:
+            for item in e.right.items:
+                self._meet(item, self.of(item) or WORD, a)
+        elif b is not None:
+            self.diagnostics.append(error("check.not_a_set", e.right.span, type=_said(b)))
 
     def _pair(self, left: ast.Expr, a: Type | None, right: ast.Expr, b: Type | None) -> None:
         """Check two expressions of one type; a word or a list gets the type of the other side."""
@@ -135,23 +144,16 @@ class Inference:
         else:
             self._meet(right, b, a)
 
-    def _membership(self, e: ast.Binary) -> None:
-        a, b = self.of(e.left), self.of(e.right)
-        if b is not None and b.kind == "set":
-            self._meet(e.left, a or WORD, Type("enum", b.words))
-        elif isinstance(e.right, ast.List) and a in UNTYPED:
-            self._meaningless(e.left)
-        elif isinstance(e.right, ast.List) and a is not None:
-            for item in e.right.items:
-                self._meet(item, self.of(item) or WORD, a)
-        elif b is not None:
-            self._complain("check.not_a_set", f"this is {_said(b)}, not a set or a list", e.right.span)
-
     def _meet(self, expr: ast.Expr, have: Type, want: Type) -> None:
         """Report a value `expr` of type `have` that does not match `want`."""
-        if have == want:
+        if self.of_recipe and isinstance(expr, ast.String) and want.kind == "enum":
+            if expr.value not in want.words:
+                help = suggest(expr.value, list(want.words))
+                text = {"text": expr.value, "type": want}
+                self.diagnostics.append(error("check.unknown_word:string", expr.span, help=help, **text))
+        elif have == want:
             return
-        if have in UNTYPED and isinstance(expr, ast.If):
+        elif have in UNTYPED and isinstance(expr, ast.If):
             self._meet(expr.then, self._quietly(expr.then), want)
             self._meet(expr.otherwise, self._quietly(expr.otherwise), want)
         elif have == WORD and isinstance(expr, ast.Name):
@@ -172,15 +174,24 @@ class Inference:
 
     def _mismatch(self, expr: ast.Expr, have: Type, want: Type) -> None:
         help = _not_a_flag(want) if have == FLAG else ()
-        self._complain("check.type", f"this is {_said(have)}, but {want} is needed", expr.span, help)
+        self.diagnostics.append(error("check.type:mismatch", expr.span, type=_said(have), wanted=want, help=help))
 
     def _word(self, e: ast.Name, want: Type) -> None:
+        """Report a word that is no value of the type; suggest our values for another word of NVIDIA's, else what begins
+        with the word, else a near one."""
         if (want == TEXT and e.id != "none") or e.id in want.words or (want.kind == "set" and e.id == "none"):
             return
-        if want.kind in ("enum", "set"):
-            self._complain("check.unknown_word", f"`{e.id}` is not {want}", e.span, _meant(e.id, want))
-        else:
+        if want.kind not in ("enum", "set"):
             self._unknown(e)
+            return
+        low = e.id.lower()
+        values, what = WORD_ELSEWHERE.get(low, ((), ""))
+        ours = [v for v in values if v in want.words or (v.startswith("[") and want.kind == "set")]
+        flag = _not_a_flag(want) if low in ("true", "false", "on", "off") else ()
+        begun = [] if low in want.words else [w for w in want.words if w.startswith(f"{low}_")]
+        named = [(f"{what}: write `{v}`", v) for v in ours] or [(f"did you mean `{w}`?", w) for w in begun]
+        help = flag or tuple(Instead(text, v) for text, v in named) or suggest(low, list(want.words))
+        self.diagnostics.append(error("check.unknown_word:type", e.span, word=e.id, type=want, help=help))
 
     def _unknown(self, e: ast.Name) -> None:
         from moedsl.lang.foreign_statements import name_of_another_tool  # imported only after a mistake
@@ -190,15 +201,14 @@ class Inference:
             help: str | tuple[str, ...] = Instead(f"write `{meant}`", meant)
         else:
             help = ABSENT_HERE.get(e.id) or suggest(e.id, list(self.scope))
-        self._complain("check.unknown_name", f"no such name: `{e.id}`", e.span, help)
+        self.diagnostics.append(error("check.unknown_name:name", e.span, name=e.id, help=help))
 
     def _meaningless(self, e: ast.Expr) -> None:
         """Report a word or a list whose type the other side does not determine."""
         if isinstance(e, ast.Name):
             self._unknown(e)
         else:
-            help = "compare with an axis or a fact: `recompute == [moe_act]`"
-            self._complain("check.type", "the type of these is unknown here", e.span, help)
+            self.diagnostics.append(error("check.type:untyped", e.span))
 
 
 def _price(e: ast.Expr) -> str:
@@ -212,17 +222,6 @@ def _price(e: ast.Expr) -> str:
 
 def _said(t: Type) -> str:
     return "a word" if t == WORD else str(t)
-
-
-def _meant(word: str, want: Type) -> tuple[str, ...]:
-    """Suggest our values for another word of NVIDIA's, else what begins with the word, else a near one."""
-    low = word.lower()
-    values, what = WORD_ELSEWHERE.get(low, ((), ""))
-    ours = [v for v in values if v in want.words or (v.startswith("[") and want.kind == "set")]
-    flag = _not_a_flag(want) if low in ("true", "false", "on", "off") else ()
-    begun = [] if low in want.words else [w for w in want.words if w.startswith(f"{low}_")]
-    named = [(f"{what}: write `{v}`", v) for v in ours] or [(f"did you mean `{w}`?", w) for w in begun]
-    return flag or tuple(Instead(text, v) for text, v in named) or suggest(low, list(want.words))
 
 
 def _not_a_flag(want: Type) -> tuple[str, ...]:

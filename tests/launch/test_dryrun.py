@@ -16,7 +16,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.cli.main import main
 from moedsl.launch import executors, local, store
-from moedsl.launch.dryrun import dryrun, dryrun_all
+from moedsl.launch.dryrun import dryrun
 from moedsl.launch.nemo import HOME, no_input
 from moedsl.launch.script import Payload, word
 from moedsl.launch.store import LONGEST_TITLE as LONGEST
@@ -101,15 +101,15 @@ def sbatch(tmp_path: Path, monkeypatch: Patch) -> Callable[[str], None]:
 @pytest.mark.parametrize("which", LAUNCHES)
 def test_what_is_sent(which: str, snapshot: SnapshotAssertion) -> None:
     made, on = LAUNCHES[which]
-    sent = dryrun(launch(made, on), on, SHORT)
-    assert sent == dryrun(launch(made, on), on, SHORT)
+    sent = dryrun([(launch(made, on), SHORT)], on)
+    assert sent == dryrun([(launch(made, on), SHORT)], on)
     whole = "\n".join(f"==> {name}\n{text}" for name, text in sent.files.items())
     assert whole == snapshot(extension_class=Text)
 
 
 def test_it_writes_nothing_where_experiments_are(home: Path) -> None:
     on = evolve(slurm("h100"), job_dir="")
-    sent = dryrun(launch(plan("h100", 16, {"ep": 8}), on), on, SHORT)
+    sent = dryrun([(launch(plan("h100", 16, {"ep": 8}), on), SHORT)], on)
     assert sent.folder.startswith(f"{home}/experiments/") and not (home / "experiments").exists()
 
 
@@ -118,7 +118,7 @@ def test_the_next_experiment_has_the_next_number(home: Path) -> None:
     made = launch(plan("h100", 16, {"ep": 8}), on)
     for taken in ("_0", "_1"):
         (home / "experiments" / made.name / f"{made.name}{taken}").mkdir(parents=True)
-    assert dryrun(made, on, SHORT).experiment == f"{made.name}_2"
+    assert dryrun([(made, SHORT)], on).experiment == f"{made.name}_2"
 
 
 def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -127,7 +127,7 @@ def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(tmp_path:
     sent: list[str] = []
     for laptop in ("a", "a", "b"):
         monkeypatch.setenv(HOME, str(tmp_path / laptop))
-        sent.append(dryrun(launch(made, on), on, SHORT).folder)
+        sent.append(dryrun([(launch(made, on), SHORT)], on).folder)
     assert sent[0] == sent[1] != sent[2]
     assert all(
         re.fullmatch(rf"/shared/runs/[^/]+/[^/]+_0-[{store.MARK_LETTERS}]{{{store.MARK_LENGTH}}}", folder)
@@ -138,7 +138,7 @@ def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(tmp_path:
 def test_several_jobs_are_one_experiment() -> None:
     on = slurm("h100")
     jobs = [launch(changed(plan("h100", 16, {"ep": 8}), name=n), on) for n in ("a", "b")]
-    sent = dryrun_all([(j, SHORT) for j in jobs], on, "runs/two of them.moe")
+    sent = dryrun([(j, SHORT) for j in jobs], on, "runs/two of them.moe")
     assert len(sent.files) == 4 and sent.experiment == "two-of-them_0"
     assert all(f"two-of-them/{sent.experiment}/" in text for n, text in sent.files.items() if "sbatch" in n)
 
@@ -160,7 +160,7 @@ def test_what_is_submitted_is_what_the_dry_run_said(home: Path, tmp_path: Path, 
     sbatch(SBATCH)
     on = evolve(slurm("h100", 'env { A "x" }'), job_dir=str(home))
     made = launch(plan("h100", 16, {"ep": 8}), on)
-    sent = dryrun(made, on, SHORT)
+    sent = dryrun([(made, SHORT)], on)
     executors.use_home(home)
     experiment = nemo_run.Experiment(made.name, id=sent.experiment, clean_mode=True, skip_status_at_exit=True)
     with no_input(), experiment:
@@ -358,7 +358,7 @@ def test_what_this_machine_lacks(monkeypatch: Patch, capsys: Capture) -> None:
     assert main(["run", "-e", "nemotron_3_nano; h100 x 16; seq 8k"]) == 1
     assert "rehearse" not in capsys.readouterr().err  # its Mamba layers need a GPU
     monkeypatch.setattr(local, "gpus", lambda: 16)
-    monkeypatch.setattr(local, "_has", lambda package: package != "nvidia_resiliency_ext")
+    monkeypatch.setattr(local, "find_spec", lambda package: package != "nvidia_resiliency_ext")
     assert main(["run", "-e", ROW]) == 1
     assert "that Bridge's training imports: nvidia_resiliency_ext" in capsys.readouterr().err
 

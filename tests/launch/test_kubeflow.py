@@ -85,8 +85,10 @@ def run_container(body: dict[str, Any], folder: Path, secrets: dict[str, str]) -
 
 
 def test_a_manifest_byte_for_byte(launched: tuple[Launch, Cluster], snapshot: SnapshotAssertion) -> None:
-    sent = dryrun.dryrun(*launched, Payload({"recipe.py": ENTRY}))
-    assert sent == dryrun.dryrun(*launched, Payload({"recipe.py": ENTRY}))
+    made, on = launched
+    job = (made, Payload({"recipe.py": ENTRY}))
+    sent = dryrun.dryrun([job], on)
+    assert sent == dryrun.dryrun([job], on)
     assert sent.files["trainjob.yaml"] == snapshot(extension_class=Manifest)
 
 

@@ -13,9 +13,12 @@ from attrs import evolve
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.launch import derive, follow, preflight, script
+from moedsl.launch.derive import Launch
 from moedsl.launch.in_job import head_check
-from moedsl.launch.preflight import Checked, Node
+from moedsl.launch.preflight import Node
+from moedsl.launch.script import Job
 from moedsl.launch.submit import submit
+from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic
@@ -94,8 +97,12 @@ def two_nodes() -> Planned:
 # ---------------------------------------------------------------- a real Slurm
 
 
+def checked(plan: Plan, launch: Launch) -> Job:
+    return Job(plan, launch, program(""))
+
+
 def asked(p: Planned, cluster: Cluster, *paths: str) -> list[Diagnostic]:
-    return preflight.slurm([Checked(p.plan, p.launch)], cluster, paths)
+    return preflight.slurm([checked(p.plan, p.launch)], cluster, paths)
 
 
 def test_a_partition_that_has_the_plans_gpus(login_node: Path, two_nodes: Planned, tmp_path: Path) -> None:
@@ -277,7 +284,7 @@ def test_checkpoints_go_to_a_mount(monkeypatch: Patch) -> None:
     monkeypatch.setattr(preflight, "bridge", lambda *_: [])
     monkeypatch.setattr(preflight, "slurm", lambda *_: [])
     found = {
-        f: preflight.before([Checked(p.plan, p.launch)], p.cluster, Source("run.moe", ""), Library(), print)
+        f: preflight.before([checked(p.plan, p.launch)], p.cluster, Source("run.moe", ""), Library(), print)
         for f, p in made.items()
     }
     assert {f: ids(wrong) for f, wrong in found.items()} == {"/d/run": [], "/tmp/run": ["preflight.path"]}
@@ -327,7 +334,7 @@ def test_the_nodes_of_kubernetes(
     known: list[Any], facts: dict[str, Any], found: list[str], two_nodes: Planned, kubernetes: Callable[[Api], None]
 ) -> None:
     cluster = Cluster("k", "kubeflow", container="image", **facts)
-    job = Checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    job = checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
     with Api(nodes=known) as api:
         kubernetes(api)
         assert ids(preflight.kubernetes([job], cluster)) == found
@@ -335,7 +342,7 @@ def test_the_nodes_of_kubernetes(
 
 def test_the_taints_that_keep_a_job_away(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
     cluster = Cluster("k", "kubeflow", container="image")
-    job = Checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    job = checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
     with Api(nodes=[*h100s(OF_TEAM)[:1], *h100s(("spot", "", "NoExecute"))[1:]]) as api:
         kubernetes(api)
         (wrong,) = preflight.kubernetes([job], cluster)
@@ -344,7 +351,7 @@ def test_the_taints_that_keep_a_job_away(two_nodes: Planned, kubernetes: Callabl
 
 
 def test_a_cluster_without_the_definition_of_the_job(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
-    job = Checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    job = checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
     with Api(nodes=h100s()) as api:
         kubernetes(api)
         api.defines_trainjobs = False
@@ -354,7 +361,7 @@ def test_a_cluster_without_the_definition_of_the_job(two_nodes: Planned, kuberne
 def test_an_api_server_that_does_not_answer(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
     with Api() as api:
         kubernetes(api)
-    job = Checked(two_nodes.plan, two_nodes.launch)
+    job = checked(two_nodes.plan, two_nodes.launch)
     assert ids(preflight.kubernetes([job], Cluster("k", "kubeflow", container="x"))) == ["preflight.tunnel"]
 
 
@@ -381,7 +388,7 @@ def kubernetes(tmp_path: Path, monkeypatch: Patch) -> Callable[[Api], None]:
 def test_the_partition_is_compared_with_the_plan(login_node: Path, gpus: int, partition: str, wrong: str) -> None:
     made = planned(gpus)
     cluster = evolve(made.cluster, partition=partition)
-    found = preflight.slurm([Checked(made.plan, made.launch)], cluster, ())
+    found = preflight.slurm([checked(made.plan, made.launch)], cluster, ())
     assert [d.message for d in found] == [wrong] * bool(wrong)
 
 

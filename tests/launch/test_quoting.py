@@ -167,7 +167,7 @@ def test_the_sbatch_file_gives_each_rank_its_values(container: str, launcher: st
     options = {"mounts": (HARD_MOUNT,), "srun_args": (HARD_OPTION,)} if container else {"srun_args": (HARD_OPTION,)}
     on = evolve(on, env=NASTY, container=container, job_dir=str(tmp_path), **options)
     made = launch(plan("h100", 16, {"ep": 8}), on)
-    sent = dryrun(made, on, Payload({"p.py": PROBE}, "p.py", arguments=tuple(NASTY.values())))
+    sent = dryrun([(made, Payload({"p.py": PROBE}, "p.py", arguments=tuple(NASTY.values())))], on)
     sbatch, job = sent.files.values()
     folder = Path(sent.folder) / made.name
     (folder / "scripts").mkdir(parents=True)

@@ -119,7 +119,7 @@ FACTS = 'executor slurm; hardware h100; account acct; partition h100; job_dir "/
 def test_slurm_reads_the_switches(slurm: Slurm, login_node: Path, tmp_path: Path, racks: int, said: str) -> None:
     """Two nodes, in racks of one and of two; the job is held, so nothing runs."""
     on = cluster(FACTS.format(racks))
-    sent = dryrun.dryrun(launch(plan("h100", 16, {"ep": 8}), on), on, Payload({"p.py": "pass\n"}, "p.py"))
+    sent = dryrun.dryrun([(launch(plan("h100", 16, {"ep": 8}), on), Payload({"p.py": "pass\n"}, "p.py"))], on)
     file = tmp_path / "job.sh"
     file.write_text(next(text for name, text in sent.files.items() if name.endswith("_sbatch.sh")))
     number = slurm.ask("sbatch", "--hold", "--parsable", str(file)).strip().partition(";")[0]

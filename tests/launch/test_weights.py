@@ -116,7 +116,7 @@ def test_an_export(file: Path, task: str, capsys: Capture) -> None:
 def test_this_machine_lacks_the_gpu(words: list[str], file: Path, monkeypatch: Patch, capsys: Capture) -> None:
     """No rehearsal converts weights, so none is offered."""
     monkeypatch.setattr(local, "gpus", lambda: 0)
-    monkeypatch.setattr(local, "_has", lambda _: True)
+    monkeypatch.setattr(local, "find_spec", lambda _: True)
     assert main(["weights", words[0], str(file), *words[1:]]) == 1
     said = capsys.readouterr().err
     assert f"the {words[0]} of weights needs 1 GPU, and this machine has none" in said

@@ -62,9 +62,8 @@ def kept(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def made(kept: Path, made_once: Path) -> None:
     """Begin with the compiled stdlib."""
     (kept / "compiled").mkdir()
-    for name in (stdlib.LIBRARY, stdlib.MODULES):
-        body = (made_once / "compiled" / name).read_bytes()
-        (kept / "compiled" / name).write_bytes(stdlib._stamp() + body[len(stdlib._stamp()) :])
+    body = (made_once / "compiled" / stdlib.LIBRARY).read_bytes()
+    (kept / "compiled" / stdlib.LIBRARY).write_bytes(stdlib._stamp() + body[len(stdlib._stamp()) :])
     assert is_kept()
 
 
@@ -76,7 +75,7 @@ def names(found: Library) -> dict[str, list[str]]:
 
 def another_start() -> None:
     """What the process remembers is forgotten."""
-    for known in (stdlib._kept, stdlib._modules, stdlib._blocks):
+    for known in (stdlib._kept, stdlib._blocks):
         known.cache_clear()
 
 

@@ -159,7 +159,7 @@ def test_random_histories(seed: int) -> None:
     if kept == len(a.events):
         best = max(a.history, key=lambda s: sum(size for size, _ in s.values()))
         want = sorted((size, frames[0]["line"]) for size, frames in best.values())
-        assert sorted((one.size, one.frames[0][1]) for one in memory.live) == want
+        assert sorted((size, frames[0][1]) for size, frames in memory.live) == want
 
 
 def test_nothing_of_a_pickle_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

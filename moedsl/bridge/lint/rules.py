@@ -18,17 +18,9 @@ from moedsl.lang import ast
 from moedsl.rules import collect as rules
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.library import Library
-from moedsl.rules.recipe_scope import (
-    COMPUTED,
-    SECTIONS,
-    UNSET,
-    RecipeInference,
-    environment_types,
-    field_types,
-    is_several,
-    known,
-)
+from moedsl.rules.recipe_scope import COMPUTED, SECTIONS, UNSET, environment_types, field_types, is_several, known
 from moedsl.rules.rule import Rule
+from moedsl.rules.types import Inference
 from moedsl.solver.laws import reads_price
 from moedsl.support.diagnostics import Diagnostic, Label, error
 
@@ -81,9 +73,9 @@ def read_rules(library: Library) -> tuple[Book, list[Diagnostic]]:
     lets = tuple(r for r in own.values() if r.kind == "let")
     laws = tuple(r for r in own.values() if r.kind != "let")
     for rule in lets:
-        scope[rule.name] = RecipeInference(scope, found).of(rule.expr) or NUMBER
+        scope[rule.name] = Inference(scope, found, of_recipe=True).of(rule.expr) or NUMBER
     for rule in laws:
-        inference = RecipeInference(scope, found)
+        inference = Inference(scope, found, of_recipe=True)
         inference.condition(rule.when)
         inference.condition(rule.expr)
     run_lets = tuple(r for r in runs if r.kind == "let")

@@ -18,7 +18,6 @@ from moedsl.queries import what_if as what_ifs
 from moedsl.queries.layouts import Budget, because, budget_text, step_tokens, top, top_text
 from moedsl.queries.pareto import pareto, pareto_text
 from moedsl.solver.solve import Chosen
-from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.files import refusals, stamp
 
 
@@ -26,9 +25,7 @@ def tables(a: Namespace) -> int:
     """Print the tables of `plan` with --top, --pareto or --tokens instead of the plans, with a budget below them."""
     if unpriced(a):
         return 1
-    result, code = compiled(a, "plan", printing.prints_notes(a), a.run)
-    if result is None or code:
-        return code
+    result = compiled(a, "plan", printing.prints_notes(a), a.run)
     printing.only(result, a.run)
     if a.ladder:
         printing.with_ladders(result)
@@ -36,7 +33,7 @@ def tables(a: Namespace) -> int:
     if a.json or not (a.top or a.pareto):
         printing.show(a, result, printing.after_plan(printing.typed(a), result.plans))
     else:
-        console.print_text(lambda: "\n".join(_tables(result)), end="")
+        console.print_text(lambda: "\n".join(tables_of(result)), end="")
     if a.tokens and not a.json:
         console.print_text(lambda: "".join(f"\n{budget_text(p, p.budget)}" for p in result.plans if p.budget), end="")
     return 0
@@ -68,7 +65,7 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
     result.plans = tuple(map(answered, result.chosen, result.plans))
 
 
-def _tables(result: Result) -> Iterator[str]:
+def tables_of(result: Result) -> Iterator[str]:
     """Print the tables that replace the plans."""
     for c, p in zip(result.chosen, result.plans, strict=True):
         if p.top:
@@ -81,30 +78,20 @@ def what_if(a: Namespace) -> int:
     """Print the effect of each change of a run, a line each."""
     if unpriced(a):
         return 1
-    result, code = compiled(a, "solve")
-    if result is None or code:
-        return code
+    result = compiled(a, "solve")
     progress, budget = console.Progress(), budget_of(a)
     found = [what_ifs.what_if(c, result.library, budget, progress) for c in result.chosen if not what_ifs.profiles(c)]
-    if a.json:
-        console.print_json({"version": 1, "runs": [f.to_json() for f in found]})
-    else:
-        console.print_text(lambda: "\n".join(map(what_ifs.what_if_text, found)), end="")
+    data = {"version": 1, "runs": [f.to_json() for f in found]}
+    console.print_answer(a, data, lambda: "\n".join(map(what_ifs.what_if_text, found)), end="")
     return 0
 
 
 def report(a: Namespace) -> int:
     """Write the plan as one HTML file."""
     path = Path(a.output)
-    diagnostics = refusals(path, "report", SIGN, a.force)
-    if diagnostics:
-        return console.refused(a, diagnostics)
-    found = read_measured(a.profile, a.memory)
-    if isinstance(found, Diagnostic):
-        return console.refused(a, [found])
-    result, code = compiled(a, "plan")
-    if result is None or code:
-        return code
+    console.stop_on(refusals(path, "report", SIGN, a.force))
+    found = console.accepted(read_measured(a.profile, a.memory))
+    result = compiled(a, "plan")
     if a.pareto:
         add(result, None, True, None)
     code = console.written(path, stamp(path.name, page(result.plans, found)), "")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from typing import Any
 
 from moedsl.cli import console
+from moedsl.cli.terminal import Refused
 from moedsl.compiler import compile_source, load_stdlib
 
 
@@ -18,24 +18,22 @@ def check(a: Namespace) -> int:
     The search runs too, because an infeasible wish is a mistake of the file.
     """
     files: list[str | None] = [*a.files] or [None]
-    checked = [_checked(Namespace(file=f, expression=a.expression, like=a.like)) for f in files]
+    checked: list[tuple[int, dict[str, Any]]] = []
+    for file in files:
+        try:
+            source = console.source_of(Namespace(file=file, expression=a.expression))
+            result = compile_source(source, "plan", console.Progress(), a.like, asks="diagnostics")
+            found, sources, failed = result.diagnostics, result.sources, result.failed
+        except Refused as why:
+            found, sources, failed = why.diagnostics, why.sources, True
+        console.say(found, sources)
+        checked.append((int(failed), console.failed_json(found, sources)))
     if a.sarif:
         console.print_sarif(d for _, found in checked for d in found["diagnostics"])
     elif a.json:
         several = {"version": 1, "files": [{"file": f, **found} for f, (_, found) in zip(files, checked, strict=True)]}
         console.print_json(checked[0][1] if len(files) == 1 else several)
     return max(code for code, _ in checked)
-
-
-def _checked(a: Namespace) -> tuple[int, dict[str, Any]]:
-    """The exit code of one file, and its diagnostics as JSON; text is printed already."""
-    source, found = console.source_of(a)
-    if source is None:
-        console.say(found, {})
-        return 1, console.failed_json(found, {})
-    result = compile_source(source, "plan", console.Progress(), a.like, asks="diagnostics")
-    console.say(result.diagnostics, result.sources)
-    return int(result.failed), console.failed_json(result.diagnostics, result.sources)
 
 
 def explain(a: Namespace) -> int:
@@ -52,14 +50,10 @@ def explain(a: Namespace) -> int:
             file=sys.stderr,
         )
         return 1
-    return _print_pages(a, words)
-
-
-def _print_pages(a: Namespace, ids: Sequence[str]) -> int:
     from moedsl.cli.reference import page
 
     library = load_stdlib()
-    found = {id: page.listing(library) if id == "rules" else page.page(id, library) for id in ids}
+    found = {id: page.listing(library) if id == "rules" else page.page(id, library) for id in words}
     if a.json:
         console.print_json({"version": 1, "pages": [{"name": id, "text": text} for id, text in found.items()]})
     for id, text in found.items():
@@ -75,17 +69,10 @@ def _explain_run(a: Namespace, names: list[str]) -> int:
     from moedsl.queries.explain import answer
     from moedsl.queries.explain_text import text_of
 
-    source, diagnostics = console.source_of(a)
-    if source is None:
-        return console.refused(a, diagnostics)
-    result = answer(source, names, a.run, a.like, page)
-    if a.json:
-        made = result.explanations
-        failed = console.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}
-        console.print_json(
-            made[0] if len(made) == 1 and not failed else {"version": 1, "explanations": [*made], **failed}
-        )
-    else:
-        console.print_text(lambda: "\n".join(text_of(e) for e in result.explanations), end="")
+    result = answer(console.source_of(a), names, a.run, a.like, page)
+    made = result.explanations
+    failed = console.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}
+    data = made[0] if len(made) == 1 and not failed else {"version": 1, "explanations": [*made], **failed}
+    console.print_answer(a, data, lambda: "\n".join(map(text_of, made)), end="")
     console.say(result.diagnostics, result.sources)
     return int(result.failed)

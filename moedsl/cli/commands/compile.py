@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from moedsl.cli import console
 from moedsl.cli.console import compiled
 from moedsl.cli.printing import prints_notes, show
+from moedsl.cli.terminal import Refused
 from moedsl.compiler import Result
 from moedsl.emit.artifact import files_of_runs
-from moedsl.planner.plan import Plan
 from moedsl.planner.text import Command
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic
@@ -24,14 +24,11 @@ from moedsl.support.foreign import text_of
 
 
 def compile(a: Namespace) -> int:
-    result, code = compiled(a, a.stop_after or "plan", notes=prints_notes(a))
-    if result is None or code:
-        return code
+    result = compiled(a, a.stop_after or "plan", notes=prints_notes(a))
     if a.stop_after is None:
-        code = _write(a, result)
-    if not code:
-        show(a, result, _next(a, result))
-    return code
+        _write(a, result)
+    show(a, result, _next(a, result))
+    return 0
 
 
 def _next(a: Namespace, result: Result) -> list[Command]:
@@ -50,57 +47,40 @@ def _next(a: Namespace, result: Result) -> list[Command]:
     return [*commands, (f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster")]
 
 
-@frozen
-class _Launches:
-    """What is written for a launch."""
-
-    plans: tuple[Plan, ...]
-    """The plans, with their weights where the cluster has them."""
-    files: Mapping[str, Mapping[str, str]]
-    """launch.py and job.sh of each run by its name."""
-    diagnostics: list[Diagnostic]
-
-
-def _launches(a: Namespace, result: Result) -> _Launches:
-    """Make the files of a launch, if requested."""
-    if a.emit != "launch":
-        return _Launches(result.plans, {}, [])
-    from moedsl.launch import dryrun, preflight, script
-    from moedsl.launch.derive import derive
-    from moedsl.rules.check import cluster_rules
-
-    cluster, diagnostics = cluster_rules.choose(result.library, a.cluster or "")
-    if cluster is None:
-        return _Launches(result.plans, {}, diagnostics)
-    plans = tuple(script.with_imported_weights(p, cluster) for p in result.plans)
-    derived = [(p, *derive(p, cluster, result.library)) for p in plans]
-    diagnostics += [d for _, _, more in derived for d in more if d not in diagnostics]
-    for refused in (preflight.unmounted(plans, cluster), *(script.weights_refusals(p, cluster) for p in plans)):
-        warnings = [evolve(d, severity="warning") for d in refused]
-        diagnostics += [d for d in warnings if d not in diagnostics]
-    files = {p.name: dryrun.emitted_files(made, cluster, p) for p, made, _ in derived if made is not None}
-    return _Launches(plans, files, diagnostics)
-
-
-def _write(a: Namespace, result: Result) -> int:
+def _write(a: Namespace, result: Result) -> None:
     """Write one folder, or a folder below it for each of several runs: all or none."""
-    folder = Path(a.output)
-    launches = _launches(a, result)
-    diagnostics = launches.diagnostics
-    files = files_of_runs(launches.plans, result.source, result.library, launches.files)
+    folder, plans = Path(a.output), result.plans
+    launches: dict[str, Mapping[str, str]] = {}  # launch.py and job.sh of each run by its name
+    diagnostics: list[Diagnostic] = []
+    if a.emit == "launch":
+        from moedsl.launch import dryrun, preflight, script
+        from moedsl.launch.derive import derive
+        from moedsl.rules.check import cluster_rules
+
+        cluster, diagnostics = cluster_rules.choose(result.library, a.cluster or "")
+        cluster = console.read(cluster, diagnostics)
+        plans = tuple(script.with_imported_weights(p, cluster) for p in plans)
+        for plan in plans:
+            made, more = derive(plan, cluster, result.library)
+            diagnostics += more
+            launches |= {plan.name: dryrun.emitted_files(made, cluster, plan)} if made else {}
+        refused = [
+            *preflight.unmounted(plans, cluster),
+            *(d for p in plans for d in script.weights_refusals(p, cluster)),
+        ]
+        diagnostics += [evolve(d, severity="warning") for d in refused]
+        diagnostics = [d for i, d in enumerate(diagnostics) if d not in diagnostics[:i]]
+    files = files_of_runs(plans, result.source, result.library, launches)
     if any(d.is_error for d in diagnostics):
-        return console.refused(a, diagnostics, result.sources)
+        raise Refused(diagnostics, result.sources)
     console.say(diagnostics, result.sources)
     before = {where: _model_in(where) for where in dict.fromkeys((folder / name).parent for name in files)}
     old = left_over(folder, files)
-    diagnostics = write_all(folder, files, a.force, old.ours)
-    if diagnostics:
-        return console.refused(a, diagnostics)
+    console.stop_on(write_all(folder, files, a.force, old.ours))
     console.say(old.diagnostics(), {})
     for where, model in before.items():
         others = f", which held a plan of {model}" if model not in (None, _model_in(where)) else ""
         print(f"wrote {where}/{others}", file=sys.stderr)
-    return 0
 
 
 def _model_in(folder: Path) -> str | None:

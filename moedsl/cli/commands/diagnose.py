@@ -10,7 +10,6 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO
 from attrs import evolve
 
 from moedsl.cli import console
+from moedsl.cli.terminal import Refused
 from moedsl.compiler import ABSENT, Result, compile_source, load_stdlib
 from moedsl.diagnose import scan
 from moedsl.diagnose import text as diagnosis
@@ -56,20 +56,25 @@ from moedsl.support.source import Source, Span
 def diagnose(a: Namespace) -> int:
     """Explain what went wrong in a log. Exit 0 if a log shows a run that ended well or goes on healthily, else 1."""
     library, source, found = library_of(a.run)
-    of_jobs = _of_experiment(a.log)
+    # text of a log, not a path: no file has that name, and it has spaces
+    is_text = "\n" in a.log or (any(c.isspace() for c in a.log) and not _exists(a.log))
+    folder = None if a.log == "-" or "/" in a.log or is_text or _exists(a.log) else experiment_folder(a.log)
     if a.log == "-":
-        opened: list[Opened] = [("<stdin>", sys.stdin.buffer, [])]
-    elif _is_text(a.log):
-        opened = [("<text>", io.BytesIO(a.log.encode(errors="replace")), [])]
+        opened: list[Opened] = [("<stdin>", sys.stdin.buffer)]
+    elif is_text:
+        opened = [("<text>", io.BytesIO(a.log.encode(errors="replace")))]
+    elif isinstance(folder, Diagnostic):
+        opened = [(a.log, folder)]
+    elif folder is not None:
+        opened = [_file(str(path)) for path in job_logs(folder) if path.stat().st_size]
+        opened = opened or [(a.log, error("read.log", name=a.log))]
     else:
-        opened = of_jobs or [_file(a.log)]
-    problems = [*found, *(d for _, _, wrong in opened for d in wrong)]
-    if problems:
-        return console.refused(a, problems, library.sources)
+        opened = [_file(a.log)]
+    console.stop_on([*found, *(d for _, d in opened if isinstance(d, Diagnostic))], library.sources)
     known = scan.symptoms(library)
-    logs = [(name, stream) for name, stream, _ in opened if stream is not None]
     reports: list[scan.Report] = []
-    for name, stream in logs:
+    for name, stream in opened:
+        assert not isinstance(stream, Diagnostic)  # that was reported above
         with stream:
             reports.append(scan.diagnose(name, scan.blocks(stream), known))
     rules, *_ = collect.of_library(library)
@@ -80,32 +85,17 @@ def diagnose(a: Namespace) -> int:
         attempts = {s.rule.id: compile_edits(source, s) for s in r.sightings} if source else {}
         about = remarks(r, source, library) if source else {}
         data.append(diagnosis.to_json(r, attempts, about, rules, plan))
-    if a.json:
-        console.print_json({"version": 1, "experiment": a.log, "logs": data} if of_jobs else data[0])
-    else:
-        told = [r for r in data if not r["healthy"]] or data
-        console.print_text(lambda: "\n".join(map(diagnosis.text, told)), end="")
-    failed = any(r.sightings or r.errors or r.findings or r.first_failure or r.last_error for r in reports)
-    return int(not any(r.is_healthy for r in reports) or any(not r.is_healthy for r in reports if failed))
+    told = [r for r in data if not r["healthy"]] or data
+    whole = {"version": 1, "experiment": a.log, "logs": data} if folder else data[0]
+    console.print_answer(a, whole, lambda: "
+".join(map(diagnosis.text, told)), end="")
+    # of a job's logs only those of some ranks have iteration lines
+    failed = any(not r.is_healthy and (r.steps or r.sightings or r.errors or r.first_failure) for r in reports)
+    return int(failed or not any(r.is_healthy for r in reports))
 
 
-Opened = tuple[str, BinaryIO | None, list[Diagnostic]]
-
-
-def _of_experiment(id: str) -> list[Opened]:
-    """Open the logs of an experiment's jobs, or report why there are none; nothing if no experiment has that id."""
-    if id == "-" or "/" in id or _is_text(id) or _exists(id):
-        return []
-    folder = experiment_folder(id)
-    if folder is None or isinstance(folder, Diagnostic):
-        return [(id, None, [folder])] if folder else []
-    logs = [_file(str(path)) for path in job_logs(folder) if path.stat().st_size]
-    return logs or [(id, None, [error("read.log", name=id)])]
-
-
-def _is_text(log: str) -> bool:
-    """Whether an argument is text of a log, not a path: no file has that name, and it has spaces."""
-    return "\n" in log or (any(c.isspace() for c in log) and not _exists(log))
+Opened = tuple[str, BinaryIO | Diagnostic]
+"""The name of a log, and its stream or why it cannot be opened."""
 
 
 def _exists(path: str) -> bool:
@@ -119,7 +109,7 @@ def _file(path: str) -> Opened:
     """Open a log as a binary stream, or report why not."""
 
     def wrong(id: str, what: str, help: str) -> Opened:
-        return path, None, [error(id, f"{path} {what}", Label(Span(path, 0, 0)), help=help)]
+        return path, error(id, f"{path} {what}", Label(Span(path, 0, 0)), help=help)
 
     try:
         if Path(os.path.realpath(path)).is_fifo():  # a pipe of the shell, as /dev/fd/63, has no name there
@@ -131,23 +121,20 @@ def _file(path: str) -> Opened:
         help = "check the path; an argument with blanks is a line of a log, and `moedsl jobs` lists the ids of jobs"
         return wrong("read.missing", "does not exist", help)
     except OSError as e:
-        return path, None, [refused(path, e, "name one log in it")]
+        return path, refused(path, e, "name one log in it")
     if start.startswith(b"\x1f\x8b"):
         unread = wrong("read.log", "is compressed", f"zcat {path} | moedsl diagnose -")
     elif scan.is_binary(start):
         unread = wrong("read.log", "is binary, not a log", "name the text that a run printed")
     else:
-        return path, stream, []
+        return path, stream
     stream.close()
     return unread
 
 
 def profile(a: Namespace) -> int:
     """Say what a training step was spent on. Exit 1 if a trace cannot be read or has no steps."""
-    judged = judged_by(a)
-    if isinstance(judged, int):
-        return judged
-    classes, planned = judged
+    classes, planned = judged_by(a)
     each, progress = list[report.Json](), console.Progress()
     problems = list[Diagnostic]()
     for path in a.traces:
@@ -155,30 +142,22 @@ def profile(a: Namespace) -> int:
         each += more
         problems += wrong
     if any(d.is_error for d in problems):
-        return console.refused(a, problems)
+        raise Refused(problems)
     data, remarks = report.whole(each)
     console.say([*problems, *remarks], {})
     if planned:
         data["plans"] = [predicted.compare(data, c, p) for c, p in zip(planned.chosen, planned.plans, strict=True)]
-    if a.json:
-        console.print_json(data)
-    else:
-        console.print_text(lambda: report.text(data), end="")
+    console.print_answer(a, data, lambda: report.text(data), end="")
     return 0
 
 
 def memory(a: Namespace) -> int:
     """Say what was allocated at the peak. Exit 1 if a snapshot cannot be read."""
-    judged = judged_by(a)
-    if isinstance(judged, int):
-        return judged
-    classes, planned = judged
+    classes, planned = judged_by(a)
     given = [snapshot.Given.of(text) for text in a.snapshots]
     each: list[dict[str, Any]] = []
     for one in given:
-        devices = _read_snapshot(one.path)
-        if isinstance(devices, Diagnostic):
-            return console.refused(a, [devices])
+        devices = console.accepted(_read_snapshot(one.path))
         each += [snapshot.report(one, m, classes) for m in devices]
     plans = planned.plans if planned else ()
     wrong: list[Diagnostic] = []
@@ -187,14 +166,10 @@ def memory(a: Namespace) -> int:
         if one.stage is not None and one.stage >= pp:
             stages = f"stages are 0 to {pp - 1}" if pp > 1 else "only stage is 0"
             wrong.append(error("memory.stage", plan=plan.name, stage=one.stage, stages=stages, path=one.path))
-    if wrong:
-        return console.refused(a, wrong)
+    console.stop_on(wrong)
     for r in each if planned else ():
         r["plans"] = [snapshot.compare(r, p) for p in plans]
-    if a.json:
-        console.print_json({"version": 1, "devices": each})
-    else:
-        console.print_text(lambda: snapshot.text(each), end="")
+    console.print_answer(a, {"version": 1, "devices": each}, lambda: snapshot.text(each), end="")
     return 0
 
 
@@ -215,63 +190,49 @@ def _read_snapshot(path: Path) -> list[snapshot.Memory] | Diagnostic:
     return [m for m in found if m.peak]
 
 
-def gap(a: Namespace) -> int:
-    """Explain a speed, from measured to predicted and published. Exit 1 if an input is wrong or nothing is measured."""
-    stated = _stated(a)
-    if isinstance(stated, int):
-        return stated
-    gathered, found = gather([a.target])
-    found = [d for d in found if stated is None or d.id != DAMAGED]
-    runs = disambiguate(gathered)
-    others = [d for r in runs for d in _another(r, stated[0], a.run)] if stated else []
-    stated_runs = [(evolve(r, plan=stated[0]) if stated else r, stated[1] if stated else None) for r in runs]
-    each = [] if found or others else [_gap_of(r, s, a.warmup) for r, s in stated_runs]
-    wrong = [*found, *others, *(d for one in each if isinstance(one, list) for d in one)]
-    if wrong:
-        return console.refused(a, wrong)
-    reports = [one for one in each if isinstance(one, dict)]
-    if a.json:
-        console.print_json({"version": 1, "runs": reports})
-    else:
-        command = shlex.join(["moedsl", "next", a.target, *(["--run", a.run] if a.run else [])])
-        next = f"next: `{command}` proposes one change, and says what it should gain"
-        console.print_text(lambda: "\n".join([*map(gaps.text, reports), next]))
-    return 0
-
-
-def _stated(a: Namespace) -> tuple[Plan, State] | int | None:
-    """The plan of `--run`; the exit code if it has none, or several."""
-    library, source, found = library_of(a.run)
-    result = plans_of(source) if source and not found else None
-    if found or (result and result.failed):
-        sources = {**library.sources, **({source.name: source} if source else {})}
-        return console.refused(a, found or (result.diagnostics if result else ()), sources)
-    if a.run and (result is None or len(result.plans) != 1):
-        return console.refused(a, [error("gap.runs", run=a.run)])
-    if result is None:
-        return None
-    chosen = result.chosen[0]
-    return result.plans[0], State(chosen.cost, chosen.solution.rows[0].codes)
-
-
 _FOLLOWING = ("dp", "num_microbatches", "pipeline_layout")
 """What mostly follows from what else differs."""
 
 
-def _another(run: Run, stated: Plan, file: str) -> Iterator[Diagnostic]:
-    """Report what the plan in the folder of the log, which ran, decides unlike that of `--run`."""
-    if run.plan is None:
-        return
+def gap(a: Namespace) -> int:
+    """Explain a speed, from measured to predicted and published. Exit 1 if an input is wrong or nothing is measured."""
+    library, source, found = library_of(a.run)
+    console.stop_on(found, {**library.sources, **({source.name: source} if source else {})})
+    result = plans_of(source) if source else None
+    if a.run and (result is None or len(result.plans) != 1):
+        raise Refused([error("gap.runs", run=a.run)])
+    gathered, found = gather([a.target])
+    runs, state = disambiguate(gathered), None
+    if result is not None:  # the plan of --run in place of that in the folder of the log
+        stated, chosen = result.plans[0], result.chosen[0]
+        state = State(chosen.cost, chosen.solution.rows[0].codes)
+        found = [d for d in found if d.id != DAMAGED]
+        found += [d for r in runs if r.plan and (d := _another(r.plan, stated, r.plan_file, a.run))]
+        runs = [evolve(r, plan=stated) for r in runs]
+    console.stop_on(found)
+    each = [_gap_of(r, state, a.warmup) for r in runs]
+    console.stop_on(d for one in each if isinstance(one, list) for d in one)
+    reports = [one for one in each if isinstance(one, dict)]
+    command = shlex.join(["moedsl", "next", a.target, *(["--run", a.run] if a.run else [])])
+    next = f"next: `{command}` proposes one change, and says what it should gain"
+    data = {"version": 1, "runs": reports}
+    console.print_answer(a, data, lambda: "\n".join([*map(gaps.text, reports), next]))
+    return 0
+
+
+def _another(ran: Plan, stated: Plan, ran_file: Path | None, file: str) -> Diagnostic | None:
+    """Report where the plan that ran, which is next to the log, differs from that of `--run`."""
     # the machines of each with its sizes and policies
-    ran, said = (
+    ours, theirs = (
         {"model": p.model, "hardware": p.hardware, "gpus": p.gpus, **settings(p.layout, p.batch, p.policy)}
-        for p in (run.plan, stated)
+        for p in (ran, stated)
     )
-    different = [n for n in ran if ran[n] != said.get(n)]
-    other = [n for n in different if n not in _FOLLOWING] or different
-    if other:
-        theirs, ours = (pairs({n: v.get(n) for n in other}) for v in (said, ran))
-        yield error("gap.other_run", file=file, theirs=theirs, plan_file=run.plan_file, ours=ours)
+    different = [n for n in ours if ours[n] != theirs.get(n)]
+    if not different:
+        return None
+    names = [n for n in different if n not in _FOLLOWING] or different
+    said = {who: pairs({n: v.get(n) for n in names}) for who, v in (("theirs", theirs), ("ours", ours))}
+    return error("gap.other_run", file=file, plan_file=ran_file, **said)
 
 
 def _gap_of(run: Run, state: State | None, warmup: int | None) -> dict[str, object] | list[Diagnostic]:
@@ -300,30 +261,27 @@ def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnosti
     if path is None:
         return library, None, []
     source, found = reader.read(path)
-    if source is None:
-        return library, None, list(found)
-    module, found = parse(source)
-    if module is None or found:
-        return library, None, list(found)
+    module, more = parse(source) if source else (None, ())
+    if source is None or module is None or more:
+        return library, None, [*found, *more]
     use(library, source, module, parse)
     *_, wrong = collect.of_library(library)
     return library, source, [d for d in (*library.diagnostics, *wrong) if d.is_error]
 
 
 def plans_of(source: Source) -> Result | None:
-    """Plan the runs of a file; None if it has only rules."""
+    """Plan the runs of a file; None if it has only rules. Raises Refused if they have no plan."""
     result = compile_source(source, "plan", console.Progress())
-    only_rules = result.failed and all(d.id in ABSENT for d in result.diagnostics if d.is_error)
-    return None if only_rules else result
+    if not result.failed:
+        return result
+    if all(d.id in ABSENT for d in result.diagnostics if d.is_error):
+        return None
+    raise Refused(result.diagnostics, result.sources)
 
 
-def judged_by(a: Namespace) -> tuple[steps.Classes, Result | None] | int:
-    """Return the classes and the plans, None without `--run` or if it has only rules; the exit code if one is wrong."""
+def judged_by(a: Namespace) -> tuple[steps.Classes, Result | None]:
+    """Return the classes and the plans, None without `--run` or if it has only rules."""
     library, source, found = library_of(a.run)
     classes, wrong = steps.read(library)
-    if found or wrong:
-        return console.refused(a, [*found, *wrong], library.sources)
-    planned = plans_of(source) if source else None
-    if planned and planned.failed:
-        return console.refused(a, planned.diagnostics, planned.sources)
-    return classes, planned
+    console.stop_on([*found, *wrong], library.sources)
+    return classes, plans_of(source) if source else None

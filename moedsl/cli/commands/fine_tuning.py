@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from moedsl.cli import console
 from moedsl.cli.commands import launch
-from moedsl.cli.commands.launch import Job
+from moedsl.cli.terminal import Refused
 from moedsl.launch import preflight, script
+from moedsl.launch.script import Job
 from moedsl.rules.check import cluster_rules
 from moedsl.runs.samples import (
     BadLine,
@@ -33,9 +34,7 @@ def weights(a: Namespace) -> int:
     if a.action is None:
         print("give `moedsl weights import FILE` or `moedsl weights export FILE --to FOLDER`", file=sys.stderr)
         return 1
-    result, code = console.compiled(a, "plan")
-    if result is None or code:
-        return code
+    result = console.compiled(a, "plan")
     cluster, found = cluster_rules.choose(result.library, launch.asked(a.cluster))
     jobs: list[Job] = []
     if cluster is not None:
@@ -43,7 +42,7 @@ def weights(a: Namespace) -> int:
         if a.action == "export":
             jobs, wrong = _exports(a, planned)
         else:
-            jobs = launch.imports(planned, cluster)
+            jobs = launch.imports(planned)
             text, help = "no run names weights of Hugging Face", 'write `task sft` and `weights hf "ORG/NAME"`'
             wrong = [] if jobs else [error("launch.weights", text, help=help)]
             for job in () if a.dryrun else jobs:
@@ -59,7 +58,7 @@ def weights(a: Namespace) -> int:
 
 
 def _exports(a: Namespace, planned: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
-    """One run is exported: the folder is for one model."""
+    """The job that exports the one run; the folder is for one model."""
     if len(planned) != 1:
         names = ", ".join(j.plan.name for j in planned)
         text, help = "the file has several runs, and one is exported", f"give `--run NAME`: {names}"
@@ -69,7 +68,7 @@ def _exports(a: Namespace, planned: Sequence[Job]) -> tuple[list[Job], list[Diag
     if not checkpoint:
         text, help = "the run names no folder of its checkpoints", "give `--from FOLDER`"
         return [], [error("launch.weights", text, help=help)]
-    return [Job(job.plan, *script.export_job(job.plan, job.launch, str(checkpoint), a.to))], []
+    return [script.export_job(job, str(checkpoint), a.to)], []
 
 
 TRAINING, VALIDATION = "training.jsonl", "validation.jsonl"
@@ -80,54 +79,39 @@ _HELP = (
 
 
 def data(a: Namespace) -> int:
-    """Say how long the samples of a text are. Exit 1 if a line is no sample."""
+    """Report the lengths of the samples of a JSONL file. Exit 1 if a line is no sample."""
     if a.action is None:
         print("give `moedsl data stats FILE`", file=sys.stderr)
         return 1
     path = Path(a.file)
     path = path / TRAINING if path.is_dir() else path
-    count = _counter(a.tokenizer)
-    if isinstance(count, Diagnostic):
-        return console.refused(a, [count])
-    measured = _measured(path, count, a.seconds)
-    if isinstance(measured, Diagnostic):
-        return console.refused(a, [measured])
-    made = report(measured, str(path.parent), a.tokenizer, [*_files(path, measured, count, a.seconds)])
-    if a.json:
-        console.print_json(made)
-    else:
-        console.print_text(lambda: text(made, str(path)))
-    return 0
-
-
-def _files(path: Path, training: Measured, count: Tokens, seconds: float) -> Iterator[str]:
-    """What a run needs of the folder: a path that its machines have, the names that Bridge reads, and enough to
-    validate on."""
+    count = estimated
+    if a.tokenizer is not None:
+        at = Label(Span(a.tokenizer, 0, 0))
+        try:
+            count = of_tokenizer(a.tokenizer)
+        except ImportError:
+            raise Refused([error("data.tokenizer:needs", at)]) from None
+        except Exception as e:  # transformers raises errors of many kinds, and each is about the name
+            first = (str(e).strip() or type(e).__name__).splitlines()[0]
+            raise Refused([error("data.tokenizer:not-loaded", at, name=a.tokenizer, reason=first)]) from e
+    measured = console.accepted(_measured(path, count, a.seconds))
+    notes: list[str] = []
+    # what a run needs of the folder: a path that its machines have, the names that Bridge reads, samples to validate on
     if not path.is_absolute():
-        yield "The path is relative to this folder: a job on a cluster needs the absolute one."
-    if path.name != TRAINING:
-        yield f"A recipe reads {TRAINING} and {VALIDATION} of a folder: move {path.name} there as {TRAINING}."
-        return
+        notes.append("The path is relative to this folder: a job on a cluster needs the absolute one.")
     validation = path.parent / VALIDATION
-    if not validation.exists():
-        yield f"{VALIDATION} is missing: a run also reads it."
-        return
-    found = _measured(validation, count, seconds)
-    note = found.message if isinstance(found, Diagnostic) else validation_note(training, found)
-    yield from [note] if note else []
-
-
-def _counter(name: str | None) -> Tokens | Diagnostic:
-    if name is None:
-        return estimated
-    at = Label(Span(name, 0, 0))
-    try:
-        return of_tokenizer(name)
-    except ImportError:
-        return error("data.tokenizer:needs", at)
-    except Exception as e:  # transformers raises errors of many kinds, and each is about the name
-        first = (str(e).strip() or type(e).__name__).splitlines()[0]
-        return error("data.tokenizer:not-loaded", at, name=name, first=first)
+    if path.name != TRAINING:
+        notes.append(f"A recipe reads {TRAINING} and {VALIDATION} of a folder: move {path.name} there as {TRAINING}.")
+    elif not validation.exists():
+        notes.append(f"{VALIDATION} is missing: a run also reads it.")
+    else:
+        found = _measured(validation, count, a.seconds)
+        note = found.message if isinstance(found, Diagnostic) else validation_note(measured, found)
+        notes += [note] if note else []
+    made = report(measured, str(path.parent), a.tokenizer, notes)
+    console.print_answer(a, made, lambda: text(made, str(path)))
+    return 0
 
 
 def _measured(path: Path, count: Tokens, seconds: float) -> Measured | Diagnostic:

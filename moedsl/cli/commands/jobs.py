@@ -5,25 +5,22 @@ from __future__ import annotations
 import io
 import sys
 from argparse import Namespace
-from typing import Any
+from typing import Any, TextIO
 
 from moedsl.cli import console
+from moedsl.cli.terminal import Refused
 from moedsl.launch import follow, nemo, store, submit
-from moedsl.launch.follow import explained
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import counted
 
 
 def jobs(a: Namespace) -> int:
     """List submitted jobs with their states, or the jobs of one experiment."""
-    wrong = store.has_nemo_run()
-    if wrong:
-        return console.refused(a, [wrong])
+    console.accepted(store.has_nemo_run())
     newest = [] if a.id else list(store.known().items())[: a.last]
     opened = [store.find(a.id)] if a.id else [store.open_experiment(home, id) for id, home in newest]
     found = [one for one in opened if isinstance(one, Diagnostic)]
-    if a.id and found:
-        return console.refused(a, found)
+    console.stop_on(found if a.id else ())
     each = [(one, one.jobs()) for one in opened if isinstance(one, store.Experiment)]
     if a.json:
         rows = [{"id": e.id, "state": store.worst(jobs), "jobs": [j.to_json() for j in jobs]} for e, jobs in each]
@@ -44,10 +41,7 @@ def jobs(a: Namespace) -> int:
 
 def cancel(a: Namespace) -> int:
     """Cancel every job of an experiment that has not ended."""
-    opened = store.has_nemo_run() or store.find(a.id)
-    if isinstance(opened, Diagnostic):
-        return console.refused(a, [opened])
-    cancelled = opened.cancel()
+    cancelled = _opened(a.id).cancel()
     left = submit.not_cancelled(a.id, cancelled)
     if a.json:
         rows = [{"job": j.name, "number": j.number, "state": follow.state(j)} for j in cancelled]
@@ -64,30 +58,46 @@ def logs(a: Namespace) -> int:
     if a.json and a.follow:
         print("--json prints a log once: leave out --follow", file=sys.stderr)
         return 1
-    opened = store.has_nemo_run() or store.find(a.id)
-    if isinstance(opened, Diagnostic):
-        return console.refused(a, [opened])
-    if a.job and a.job not in opened.names:
-        return console.refused(a, [error("launch.no_job", a=a.id, job=a.job, names=", ".join(opened.names))])
-    if opened.in_pods and (missing := follow.no_kubectl()):
-        return console.refused(a, [missing])
-    only = (a.job,) if a.job else opened.names
+    experiment = _opened(a.id)
+    if a.job and a.job not in experiment.names:
+        raise Refused([error("launch.no_job", experiment=a.id, job=a.job, names=", ".join(experiment.names))])
+    if experiment.in_pods:
+        console.accepted(follow.no_kubectl())
+    only = (a.job,) if a.job else experiment.names
+    if a.follow:
+        return _follow(experiment, only)
+    rows: list[dict[str, Any]] = []
+    for job in experiment.jobs(only):
+        if a.json:
+            out = io.StringIO()
+            if job.handle:
+                _print_log(experiment, job, out)
+            lines = out.getvalue().splitlines()
+            rows.append({"job": job.name, "number": job.number, "lines": lines, "explained": follow.explained(lines)})
+        elif not job.handle:
+            print(f"{job.name} was not submitted", file=sys.stderr)
+        else:
+            lines = _print_log(experiment, job, sys.stdout, f"{job.name}: " if len(only) > 1 else "")
+            follow.print_lines(filter(None, [follow.explained(lines)]), sys.stderr, f"{job.name}: ")
     if a.json:
-        rows = [_log_json(opened, job) for job in opened.jobs(only)]
-        console.print_json({"version": 1, "id": opened.id, "jobs": rows})
-        return 0
-    return _follow(opened, only) if a.follow else _print(opened, only)
+        console.print_json({"version": 1, "id": experiment.id, "jobs": rows})
+    return 0
 
 
-def _log_json(experiment: store.Experiment, job: store.Job) -> dict[str, Any]:
-    """The lines of a job's log; none of one that was not submitted."""
-    out = io.StringIO()
-    if job.handle and (reader := follow.reader(experiment, job)) is not None:
-        follow.print_lines(reader.more(whole=True), out)
-    elif job.handle:
+def _opened(id: str) -> store.Experiment:
+    console.accepted(store.has_nemo_run())
+    return console.accepted(store.find(id))
+
+
+def _print_log(experiment: store.Experiment, job: store.Job, out: TextIO, before: str = "") -> list[str]:
+    """Print the log of a job; returns its lines if it is of Slurm."""
+    reader = follow.reader(experiment, job)
+    if reader is None:
         follow.print_elsewhere(experiment, job, False, out)
-    lines = out.getvalue().splitlines()
-    return {"job": job.name, "number": job.number, "lines": lines, "explained": explained(lines)}
+        return []
+    lines = reader.more(whole=True)
+    follow.print_lines(lines, out, before)
+    return lines
 
 
 def _follow(experiment: store.Experiment, only: tuple[str, ...]) -> int:
@@ -102,19 +112,5 @@ def _follow(experiment: store.Experiment, only: tuple[str, ...]) -> int:
     except nemo.failures() as problem:
         if not experiment.is_far:
             raise
-        console.say([experiment.disconnected(problem)], {})
-        return 1
+        raise Refused([experiment.disconnected(problem)]) from problem
     return int(any(job.state != "SUCCEEDED" for job in ended))
-
-
-def _print(experiment: store.Experiment, only: tuple[str, ...]) -> int:
-    for job in experiment.jobs(only):
-        if not job.handle:
-            print(f"{job.name} was not submitted", file=sys.stderr)
-        elif (reader := follow.reader(experiment, job)) is not None:
-            lines = reader.more(whole=True)
-            follow.print_lines(lines, sys.stdout, f"{job.name}: " if len(only) > 1 else "")
-            follow.print_lines(filter(None, [explained(lines)]), sys.stderr, f"{job.name}: ")
-        else:
-            follow.print_elsewhere(experiment, job, False, sys.stdout)
-    return 0

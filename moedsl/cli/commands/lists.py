@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from moedsl.cli import console
-from moedsl.cli.terminal import print_file
+from moedsl.cli.terminal import Refused
 from moedsl.compiler import load_stdlib
 from moedsl.facts.facts import Hardware, Model
 from moedsl.support.diagnostics import Diagnostic, error, suggest, to_json
@@ -28,20 +28,24 @@ def hardware(a: Namespace) -> int:
             f"dense TFLOPS: {speeds}"
         )
 
-    if a.json:
-        console.print_json([attrs.asdict(h) for h in known])
-    else:
-        console.print_text(lambda: "\n".join(map(line, known)))
+    console.print_answer(a, [attrs.asdict(h) for h in known], lambda: "\n".join(map(line, known)))
     return 0
 
 
 def models(a: Namespace) -> int:
     """List the models that a run may name, or add one from its Hugging Face configuration."""
+    library = load_stdlib()
     if a.action == "add":
-        return _add_model(a)
+        from moedsl.bridge.importer import config
+
+        made, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=library.models)
+        refused = refusals(Path(a.output), "models add", force=a.force) if a.output and made is not None else []
+        text = console.read(None if refused else made, [*found, *refused])
+        console.say(found, {})
+        data = {"declaration": text, "diagnostics": [to_json(d, {}) for d in found]}
+        return console.put_out(a, text, f'; `use "{Path(a.output or "")}"` makes it known to a run', data)
     from moedsl.cost import parameters
 
-    library = load_stdlib()
     known = [m for m in (library.model(n)[0] for n in sorted(library.models)) if m is not None]
 
     def line(m: Model) -> str:
@@ -53,29 +57,9 @@ def models(a: Namespace) -> int:
             f"{m.experts} experts top-{m.topk}{shared}, {kind}  ({m.hf})"
         )
 
-    if a.json:
-        console.print_json([{**attrs.asdict(m), "parameters": parameters.unique(m)} for m in known])
-    else:
-        console.print_text(lambda: "\n".join(map(line, known)))
+    data = [{**attrs.asdict(m), "parameters": parameters.unique(m)} for m in known]
+    console.print_answer(a, data, lambda: "\n".join(map(line, known)))
     return 0
-
-
-def _add_model(a: Namespace) -> int:
-    from moedsl.bridge.importer import config
-
-    out = Path(a.output) if a.output else None
-    text, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=load_stdlib().models)
-    refused = refusals(out, "models add", force=a.force) if out and text is not None else []
-    if text is None or refused:
-        return console.refused(a, [*found, *refused])
-    console.say(found, {})
-    code = console.written(out, text, f'; `use "{out}"` makes it known to a run') if out else 0
-    if a.json and not code:
-        said = [to_json(d, {}) for d in found]
-        console.print_json({"version": 1, "file": a.output, "declaration": text, "diagnostics": said})
-    elif out is None:
-        print_file(text)
-    return code
 
 
 def targets(a: Namespace) -> int:
@@ -106,17 +90,16 @@ def targets(a: Namespace) -> int:
         if release is None:
             text, known = f"no release {version} of Megatron Bridge is known", [r.minor for r in RELEASES]
             help = suggest(version, known) or (f"one of {', '.join(known)}",)
-            return console.refused(a, [error("check.target", text, help=help)])
+            raise Refused([error("check.target", text, help=help)])
         if environments.is_ready(release):
             print(f"Bridge {release.bridge} is here already", file=sys.stderr)
-            ready.append(release)
-            continue
-        print(f"fetching {', '.join(environments.pins(release))}", file=sys.stderr, flush=True)
-        try:
-            folder = environments.make(release)
-        except environments.NotMadeError as problem:
-            return console.refused(a, [error("verify.no_target", problem.message, help=problem.help)])
-        print(f"Bridge {release.bridge} is in {folder}", file=sys.stderr)
+        else:
+            print(f"fetching {', '.join(environments.pins(release))}", file=sys.stderr, flush=True)
+            try:
+                folder = environments.make(release)
+            except environments.NotMadeError as problem:
+                raise Refused([error("verify.no_target", problem.message, help=problem.help)]) from problem
+            print(f"Bridge {release.bridge} is in {folder}", file=sys.stderr)
         ready.append(release)
     if a.json:
         console.print_json({"version": 1, "targets": [{"bridge": r.bridge, "verified_by": where(r)} for r in ready]})
@@ -143,7 +126,7 @@ def clusters(a: Namespace) -> int:
     diagnostics += [*library.diagnostics, *more, *(d for _, wrong in read.values() for d in wrong)]
     made = {n: c for n, (c, _) in read.items() if c is not None}
     if any(d.is_error for d in diagnostics):
-        return console.refused(a, diagnostics, library.sources)
+        raise Refused(diagnostics, library.sources)
 
     def said(c: Cluster) -> str:
         """Describe a cluster's hardware and executor in a few words."""

@@ -22,31 +22,20 @@ def plan(a: Namespace) -> int:
         from moedsl.cli.commands import answers
 
         return answers.tables(a)
-    if a.lengths:
-        return _lengths(a)
+    if a.lengths:  # only the check of the file counts, because its own GPUs may be too few
+        from moedsl.queries import lengths
+        from moedsl.solver.problem import lower
+
+        programs = compiled(a, "check", run=a.run).programs
+        asked = [(p, lower(p, p.gpus or p.hardware.gpus_per_node).values["seq"]) for p in programs]
+        found = [(p.name, lengths.lengths(p, p.gpus, seq, console.Progress())) for p, seq in asked]
+        data = {"version": 1, "lengths": {name: n.to_json() for name, n in found}}
+        console.print_answer(a, data, lambda: "\n".join(n.text(name) for name, n in found))
+        return 0
     asks = "plans" if prints_notes(a) or a.section else "page"
-    result, code = compiled(a, a.stop_after or "plan", prints_notes(a), a.run, asks)
-    if result is None or code:
-        return code
+    result = compiled(a, a.stop_after or "plan", prints_notes(a), a.run, asks)
     only(result, a.run)
     if a.ladder:
         with_ladders(result)
     show(a, result, after_plan(typed(a), result.plans))
-    return 0
-
-
-def _lengths(a: Namespace) -> int:
-    """Print what each length needs. Only the check of the file counts, because its own GPUs may be too few."""
-    from moedsl.queries import lengths
-    from moedsl.solver.problem import lower
-
-    result, code = compiled(a, "check", run=a.run)
-    if result is None or code:
-        return code
-    asked = [(p, lower(p, p.gpus or p.hardware.gpus_per_node).values["seq"]) for p in result.programs]
-    found = [(p.name, lengths.lengths(p, p.gpus, seq, console.Progress())) for p, seq in asked]
-    if a.json:
-        console.print_json({"version": 1, "lengths": {name: n.to_json() for name, n in found}})
-    else:
-        console.print_text(lambda: "\n".join(n.text(name) for name, n in found))
     return 0

@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import console
-from moedsl.cli.terminal import coloured, print_file
+from moedsl.cli.terminal import Refused, coloured
 from moedsl.support.diagnostics import to_json
 from moedsl.support.files import refusals
 from moedsl.support.render import render_all
@@ -71,12 +71,9 @@ def diff(a: Namespace) -> int:
     if not isinstance(left, Side) or not isinstance(right, Side):
         wrong = [f for f in found if isinstance(f, Wrong)]
         sources = {name: source for w in wrong for name, source in w.sources.items()}
-        return console.refused(a, [d for w in wrong for d in w.diagnostics], sources)
+        raise Refused((d for w in wrong for d in w.diagnostics), sources)
     compared = compare(left, right)
-    if a.json:
-        console.print_json(compared.to_json())
-    else:
-        console.print_text(lambda: text(compared), end="")
+    console.print_answer(a, compared.to_json(), lambda: text(compared), end="")
     return int(a.exit_code and compared.verdict.same_experiment is not True)
 
 
@@ -84,18 +81,9 @@ def import_(a: Namespace) -> int:
     """Write the program of an existing recipe. Exit 1 if it cannot be read."""
     from moedsl.bridge.recipe_import import imported
 
-    out = Path(a.output) if a.output else None
-    refused = refusals(out, "import", force=a.force) if out is not None else []
-    if refused:
-        return console.refused(a, refused)
+    console.stop_on(refusals(Path(a.output), "import", force=a.force) if a.output else ())
     made = imported(a.recipe, a.gpu, a.world)
-    if made.text is None:
-        return console.refused(a, made.diagnostics)
+    text = console.read(made.text, made.diagnostics)
     console.say(made.diagnostics, {})
-    code = console.written(out, made.text, f"; `moedsl plan {out}` prices it") if out else 0
-    if a.json and not code:
-        found = [to_json(d, {}) for d in made.diagnostics]
-        console.print_json({"version": 1, "file": a.output, "program": made.text, "diagnostics": found})
-    elif out is None:
-        print_file(made.text)
-    return code
+    data = {"program": text, "diagnostics": [to_json(d, {}) for d in made.diagnostics]}
+    return console.put_out(a, text, f"; `moedsl plan {a.output}` prices it", data)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from moedsl.cli import console, terminal
-from moedsl.cli.terminal import print_file
+from moedsl.cli.terminal import Refused
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.facts.calibration import first_guess
@@ -33,25 +33,31 @@ from moedsl.support.text import in_json
 
 def results(a: Namespace) -> int:
     """Measure runs. Exit 1 if an input is wrong, no run has a measurement, or one is slower than its baseline."""
-    kept = refusals(Path(a.measured), "results", force=a.force) if a.measured else []
-    if kept:
-        return console.refused(a, kept)
+    console.stop_on(refusals(Path(a.measured), "results", force=a.force) if a.measured else ())
     runs, rows, found = _measured(a, a.paths)
     before, old, more = _measured(a, a.baseline or [])
-    if found or more:
-        return console.refused(a, [*found, *more])
+    console.stop_on([*found, *more])
     compared = comparisons(rows)
     judged = regressions(repeats(rows, runs), repeats(old, before), a.tolerance) if a.baseline else []
     data = {"version": 1, "runs": rows, "comparisons": compared}
     if a.baseline:
         data |= {"baseline": old, "regressions": judged}
-    if a.json:
-        console.print_json(data)
-    else:
-        console.print_text(lambda: compare.text(data) + (f"\n{as_table(judged)}" if a.baseline else ""), end="")
+    judgement = f"\n{as_table(judged)}" if a.baseline else ""
+    console.print_answer(a, data, lambda: compare.text(data) + judgement, end="")
     if not any(c["winner"] for c in compared):
         return 1
-    return _keep(a, runs, rows) or int(any(r["verdict"] in WORSE for r in judged))
+    if a.measured:
+        lines = calibration_lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
+        for r, row in zip(runs, rows, strict=True):
+            for why in unfit(r.plan, row) if r.plan else ():
+                print(f"{row['name']}: no line for `moedsl calibrate`: {why}", file=sys.stderr)
+        if not lines:
+            print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
+            return 1
+        path, count = Path(a.measured), lines.count("\n")
+        if code := console.written(path, lines, f": {count} runs for `moedsl calibrate {path}`"):
+            return code
+    return int(any(r["verdict"] in WORSE for r in judged))
 
 
 def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[str, Any]], list[Diagnostic]]:
@@ -69,21 +75,6 @@ def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[
     return runs, [measure(r, read_all(r.logs, known), n, a.warmup) for r, n in pairs], []
 
 
-def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> int:
-    """Write the lines for `moedsl calibrate`, if requested."""
-    if a.measured is None:
-        return 0
-    written = calibration_lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
-    for r, row in zip(runs, rows, strict=True):
-        for why in unfit(r.plan, row) if r.plan else ():
-            print(f"{row['name']}: no line for `moedsl calibrate`: {why}", file=sys.stderr)
-    if not written:
-        print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
-        return 1
-    path = Path(a.measured)
-    return console.written(path, written, f": {written.count(chr(10))} runs for `moedsl calibrate {path}`")
-
-
 EVERY_S = 15.0
 """Seconds between two answers; other users need the accounting service too."""
 
@@ -92,55 +83,43 @@ def watch(a: Namespace) -> int:
     """Follow runs until they end. Exit 1 if the target cannot be read or a run ended early."""
     kept = refusals(Path(a.page), "watch", watched.SIGN, a.force) if a.page else []
     found = watch_logs.source(a.target, symptoms(load_stdlib()))
-    if kept or isinstance(found, Diagnostic):
-        return console.refused(a, [*kept, *([found] if isinstance(found, Diagnostic) else [])])
+    console.stop_on([*kept, *([found] if isinstance(found, Diagnostic) else [])])
+    experiment = found.experiment if isinstance(found, watch_logs.Jobs) else None
     try:
-        return _follow(a, found)
+        return _follow(a, console.accepted(found))
     except KeyboardInterrupt:
         print("\nthe run goes on", file=sys.stderr)
         return 130
     except Exception as problem:
-        if (
-            not isinstance(found, watch_logs.Jobs)
-            or not found.experiment.is_far
-            or not isinstance(problem, nemo.failures())
-        ):
+        if experiment is None or not experiment.is_far or not isinstance(problem, nemo.failures()):
             raise
-        return console.refused(a, [found.experiment.disconnected(problem)])
+        raise Refused([experiment.disconnected(problem)]) from problem
 
 
 def _follow(a: Namespace, found: watch_logs.Source) -> int:
     """Answer again and again on a terminal, or where `--every` asks for it; else once."""
-    is_terminal = terminal.room_of(sys.stdout) is not None
-    goes_on = not a.once and (is_terminal or a.every is not None)
+    goes_on = not a.once and (terminal.room_of(sys.stdout) is not None or a.every is not None)
     every = a.every or EVERY_S
     while True:
         runs = found.more()
         views = [watched.view(r) for r in runs]
-        over = not goes_on or all(r.is_over for r in runs)
-        _answer(a, views, goes_on)
+        data = {"version": 1, "target": a.target, "at": time.time(), "runs": views}
+        if a.json and goes_on:
+            print(in_json(json.dumps(data, ensure_ascii=False)), flush=True)
+        else:
+            if goes_on:
+                terminal.clear(sys.stdout)
+            console.print_answer(a, data, lambda views=views: watched.text(views), end="")
+            sys.stdout.flush()
         if a.page:
             path = Path(a.page)
             diagnostics = write_file(path, stamp(path.name, watched.page(runs, views, every)))
             console.say(diagnostics, {})
             if diagnostics:
                 return 1
-        if over:
+        if not goes_on or all(r.is_over for r in runs):
             return int(any(v["state"] == watched.ENDED for v in views))
         time.sleep(every)
-
-
-def _answer(a: Namespace, views: Sequence[dict[str, Any]], goes_on: bool) -> None:
-    data = {"version": 1, "target": a.target, "at": time.time(), "runs": views}
-    if a.json and goes_on:
-        print(in_json(json.dumps(data, ensure_ascii=False)), flush=True)
-    elif a.json:
-        console.print_json(data)
-    else:
-        if goes_on:
-            terminal.clear(sys.stdout)
-        console.print_text(lambda: watched.text(views), end="")
-        sys.stdout.flush()
 
 
 SIGN = "# Fitted by `moedsl calibrate`"
@@ -150,8 +129,7 @@ def calibrate(a: Namespace) -> int:
     """Fit the constants to measured runs, and print a file that a run may `use`."""
     diagnostics = refusals(Path(a.output), "calibrate", SIGN, a.force) if a.output else []
     diagnostics += [lacking] if (lacking := fits.lacks_scipy()) else []
-    if diagnostics:
-        return console.refused(a, diagnostics)
+    console.stop_on(diagnostics)
     some, sources = list[Measured](), dict[str, Source]()
     for file in a.files:
         source, runs, wrong = measured_runs.read(Path(file))
@@ -161,18 +139,13 @@ def calibrate(a: Namespace) -> int:
     if not some and not any(d.is_error for d in diagnostics):
         diagnostics.append(error("calibrate.run:run", Label(Span(a.files[0], 0, 0))))
     if any(d.is_error for d in diagnostics):
-        return console.refused(a, diagnostics, sources)
+        raise Refused(diagnostics, sources)
     console.say(diagnostics, sources)
     progress = console.Progress()
     each = [_architecture(arch, some, a.from_scratch, progress) for arch in sorted({r.arch for r in some})]
-    said, path = "\n".join(x["declaration"] for x in each), Path(a.output or "")
-    note = f'; a run takes it with `use "{path.name}"`'
-    code = console.written(path, stamp(path.name, said), note) if a.output else 0
-    if a.json and not code:
-        console.print_json({"version": 1, "file": a.output, "architectures": each})
-    elif a.output is None:
-        print_file(said)
-    return code
+    said, name = "\n".join(x["declaration"] for x in each), Path(a.output or "").name
+    text = stamp(name, said) if a.output else said
+    return console.put_out(a, text, f'; a run takes it with `use "{name}"`', {"architectures": each})
 
 
 def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: console.Progress) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from moedsl.cli import console
-from moedsl.cli.terminal import folded, print_file
+from moedsl.cli.terminal import Refused, folded, print_file
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.facts.facts import Model
 from moedsl.facts.symbols import FINE_TUNES, TASKS
@@ -57,7 +57,7 @@ def init(a: Namespace) -> int:
     """Write a first run file from three answers, with comments that say what comes next."""
     path = Path(a.file)
     if os.path.lexists(path):  # a link to nothing would become a file elsewhere
-        return console.refused(a, [error("init.exists", path=path)])
+        raise Refused([error("init.exists", path=path)])
     library = load_stdlib()
     asked = (
         ("model", a.model, "Which model?", sorted(library.models), "qwen3_30b_a3b"),
@@ -66,13 +66,13 @@ def init(a: Namespace) -> int:
     )
     missing = [f"--{option}" for option, given, *_ in asked if given is None]
     if missing and not sys.stdin.isatty():
-        return console.refused(a, [error("init.unanswered", missing=", ".join(missing))])
+        raise Refused([error("init.unanswered", missing=", ".join(missing))])
     model, machines, task = (given or _ask(question, known, usual) for _, given, question, known, usual in asked)
     made, _ = library.model(model) if model in library.models else (None, [])
     source = Source(str(path), _text(path, model, machines, task, a.data, made))
     result = compile_source(source, "check")
     if result.failed:
-        return console.refused(a, result.diagnostics, result.sources)
+        raise Refused(result.diagnostics, result.sources)
     text, _ = format_source(source)
     next = f"moedsl plan {shlex.quote(str(path))}"
     code = console.written(path, text or source.text, f"; next: {next}")
@@ -115,20 +115,18 @@ def fmt(a: Namespace) -> int:
     if a.json and "-" in a.files:
         print("--json lists files, and standard output has the text of `-`", file=sys.stderr)
         return 1
-    done = [(file, *_formatted(file, a.check)) for file in a.files]
+    files = [_formatted(file, a.check) for file in a.files]
     if a.json:
-        files = [{"file": file, "status": status, "diagnostics": found} for file, status, found in done]
         console.print_json({"version": 1, "files": files})
-    return int(any(status in ("refused", "would change") for _, status, _ in done))
+    return int(any(one["status"] in ("refused", "would change") for one in files))
 
 
-def _formatted(file: str, check: bool) -> tuple[str, list[dict[str, Any]]]:
+def _formatted(file: str, check: bool) -> dict[str, Any]:
     """Format one file, and say what became of it: formatted, unchanged, would change or refused, and why."""
     source, diagnostics = reader.read(file)
-    text = None
+    text, status = None, "refused"
     if source is not None:
         text, diagnostics = format_source(source)
-    status = "refused"
     if source is not None and text is not None:
         status = "unchanged"
         if file == "-" and not check:
@@ -141,4 +139,4 @@ def _formatted(file: str, check: bool) -> tuple[str, list[dict[str, Any]]]:
             diagnostics, status = (*diagnostics, *more), "refused" if more else "formatted"
     sources = {source.name: source} if source else {}
     console.say(diagnostics, sources)
-    return status, [to_json(d, sources) for d in diagnostics]
+    return {"file": file, "status": status, "diagnostics": [to_json(d, sources) for d in diagnostics]}

@@ -47,14 +47,12 @@ def page(
     id: str, library: Library, own: Sequence[Rule] = (), sources: Mapping[str, Source] = MappingProxyType({})
 ) -> str | None:
     """Print everything with a name or an id; None if there is nothing. `own` are a run's own rules, of `sources`."""
-    known = (*own, *known_rules(library))
-    name = ALIASES.get(id, id)
-    found = [*_rules(id, known, {**library.sources, **sources}), *_names(name), *_diagnostic(id), *_word(id)]
-    return "\n\n".join(found) or None
+    texts = _texts(id, (*own, *known_rules(library)), {**library.sources, **sources})
+    return "\n\n".join(texts) or None
 
 
 def hint(id: str, library: Library) -> str:
-    """Suggest near names."""
+    """Suggest similar names."""
     everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages(), *words()]
     return (
         " ".join(suggest(id, everything) or suggest(id.casefold(), [*words()]))
@@ -62,32 +60,39 @@ def hint(id: str, library: Library) -> str:
     )
 
 
-def _rules(id: str, known: tuple[Rule, ...], sources: dict[str, Source]) -> Iterator[str]:
+def _texts(id: str, known: Sequence[Rule], sources: Mapping[str, Source]) -> Iterator[str]:
     for r in known:
         if id in (r.id, r.id.split(".", 1)[1], r.id.rsplit(".", 1)[0]) or (
             id == r.name and r.kind not in ("require", "prefer")
         ):
             yield _rule(r, sources)
+    name = ALIASES.get(id, id)
+    if axis := axes.BY_NAME.get(name):
+        words_of = f": {', '.join(axis.words)}" if axis.words else ""
+        yield f"axis {name} ({axis.kind}{words_of})\n  {axis.doc}"
+    elif name in BUILTIN:
+        yield f"name {name}\n  {BUILTIN[name]}, usable in every expression"
+    yield from (f"value {name} of the axis {a.name}\n  {a.doc}" for a in axes.AXES if name in a.words)
+    if name in FUNCTIONS:
+        yield f"function {name}\n  {FUNCTIONS[name].doc}"
+    if diagnostic := pages().get(id):
+        yield f"diagnostic {id}\n{textwrap.indent(diagnostic.text, '  ')}"
+    if word := words().get(id.casefold()):
+        yield f"{id} in a plan\n{textwrap.indent(word, '  ')}"
 
 
-def _rule(r: Rule, sources: dict[str, Source]) -> str:
+def _rule(r: Rule, sources: Mapping[str, Source]) -> str:
     line, _ = sources[r.span.file].position(r.span.start)
     worth = f", worth {r.worth * 100:g}% of the step time" if r.kind == "prefer" else ""
     lines = [f"{r.kind} {r.id}{worth}", f"  {print_expr(r.expr)}"]
     lines += [f"  when {print_expr(r.when)}"] if r.when is not None else []
-    lines += [f"  because: {r.because}"] if r.because else []
-    lines += [f"  confirm: {r.confirm}"] if r.confirm else []
-    lines += [f"  fix: {r.fix}"] if r.fix else []
+    lines += [f"  {part}: {said}" for part in ("because", "confirm", "fix") if (said := getattr(r, part))]
     lines += [f"  cite: {c}" for c in r.cites]
-    lines += [f"  {_carried(d, c)}" for d, c in documents.claims_of(r.id)]
+    for d, c in documents.claims_of(r.id):
+        superseded = "" if c.superseded is None else f"; superseded: {c.superseded}"
+        lines.append(f"  carries: {c.says} ({d.title}, {c.where}; {d.dates(c)}){superseded}")
     strength = _WISH if r.kind == "require" and not r.is_std else _STRENGTH[r.kind]
     return "\n".join([*lines, f"  declared at {r.span.file}:{line}", f"  {strength}"])
-
-
-def _carried(d: documents.Document, c: documents.Claim) -> str:
-    """A claim with its place and the dates of the texts that have it, and what supersedes it."""
-    line = f"carries: {c.says} ({d.title}, {c.where}; {d.dates(c)})"
-    return line if c.superseded is None else f"{line}; superseded: {c.superseded}"
 
 
 _WISH = "The run file requires it of every layout."
@@ -104,30 +109,6 @@ _STRENGTH = {
     "effect": "What changing it changes: the experiment, only how it runs, or a benchmark that nobody learns from.",
     "rank": "What a phase minimises, the first key first.",
 }
-
-
-def _names(name: str) -> Iterator[str]:
-    if name in axes.BY_NAME:
-        axis = axes.BY_NAME[name]
-        words = f": {', '.join(axis.words)}" if axis.words else ""
-        yield f"axis {name} ({axis.kind}{words})\n  {axis.doc}"
-    elif name in BUILTIN:
-        yield f"name {name}\n  {BUILTIN[name]}, usable in every expression"
-    for axis in axes.AXES:
-        if name in axis.words:
-            yield f"value {name} of the axis {axis.name}\n  {axis.doc}"
-    if name in FUNCTIONS:
-        yield f"function {name}\n  {FUNCTIONS[name].doc}"
-
-
-def _diagnostic(id: str) -> Iterator[str]:
-    if found := pages().get(id):
-        yield f"diagnostic {id}\n{textwrap.indent(found.text, '  ')}"
-
-
-def _word(id: str) -> Iterator[str]:
-    if found := words().get(id.casefold()):
-        yield f"{id} in a plan\n{textwrap.indent(found, '  ')}"
 
 
 FILE = Path(__file__).with_name("words.md")

@@ -10,11 +10,11 @@ import json
 import multiprocessing
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,6 @@ from moedsl.support.resources import example_files
 
 WAITING = 64
 """Requests that wait for a process; another one is refused."""
-
-
-class BusyError(Exception):
-    """Too many requests wait."""
-
-
-class EndedError(Exception):
-    """The process ended before its answer."""
 
 
 class Pool:
@@ -68,26 +60,26 @@ class Pool:
     async def ask(self, gone: Callable[[], Awaitable[bool]], function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of `work` in a process; None if the client is `gone` when its turn comes.
 
-        Raises BusyError and EndedError.
+        Raises HTTPException if too many requests wait, or if the process ends before its answer.
         """
         if self._waiting >= WAITING:
-            raise BusyError
+            raise HTTPException(503, "many people plan at this moment: try again")
         self._waiting += 1
         try:
             async with self._free:
-                return None if await gone() else await self._call(function, *arguments)
+                if await gone():
+                    return None
+                executor = self._executor
+                try:
+                    return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
+                except BrokenProcessPool:
+                    if self._executor is executor:
+                        executor.shutdown(wait=False)
+                        self._executor = self._started()
+                    text = "the process that planned this was ended: try again, or plan less at once"
+                    raise HTTPException(503, text) from None
         finally:
             self._waiting -= 1
-
-    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        executor = self._executor
-        try:
-            return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
-        except BrokenProcessPool:
-            if self._executor is executor:
-                executor.shutdown(wait=False)
-                self._executor = self._started()
-            raise EndedError from None
 
     def close(self) -> None:
         """End the processes."""
@@ -109,15 +101,14 @@ def start() -> dict[str, Any]:
         "hardware": [*library.hardware],
         "axis": [a.name for a in axes.AXES],
     }
-    return {"examples": sorted(_examples(), key=lambda e: e["name"] != FIRST), "words": words}
-
-
-def _examples() -> Iterator[dict[str, str]]:
+    examples: list[dict[str, str]] = []
     for path in example_files():
         text = path.read_text(encoding="utf-8")
-        if not any(line.startswith("use ") for line in text.splitlines()):
-            title = next((line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")), "")
-            yield {"name": path.stem, "title": title, "text": text}
+        lines = text.splitlines()
+        if not any(line.startswith("use ") for line in lines):
+            title = next((line.removeprefix("#").strip() for line in lines if line.startswith("#")), "")
+            examples.append({"name": path.stem, "title": title, "text": text})
+    return {"examples": sorted(examples, key=lambda e: e["name"] != FIRST), "words": words}
 
 
 HERE = Path(__file__).parent
@@ -138,13 +129,11 @@ HEADERS = {
 
 def make(names: Sequence[str], processes: int) -> Starlette:
     """Make the application for requests to the hosts of those names."""
-    routes = [Route(path, _file(*what)) for path, what in FILES.items()]
-    routes += [
-        Route("/start", _start),
-        Route("/answer", _answer, methods=["POST"]),
-        Route("/complete", _complete, methods=["POST"]),
-        Route("/recipe.zip", _recipe, methods=["POST"]),
-    ]
+    routes = [Route("/start", lambda _: JSONResponse(start()))]
+    for path, (name, kind) in FILES.items():
+        text = partial(Response, (HERE / name).read_bytes(), media_type=f"text/{kind}")
+        routes.append(Route(path, lambda _, text=text: text()))
+    routes += [Route(path, handler, methods=["POST"]) for path, handler in HANDLERS.items()]
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=list(names), www_redirect=False)
 
     @asynccontextmanager
@@ -172,35 +161,27 @@ class _Headers:
         await self._app(scope, receive, sending)
 
 
-def _file(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(_: Request) -> Response:
-        return Response((HERE / name).read_bytes(), media_type=f"text/{kind}")
-
-    return answer
-
-
-async def _start(_: Request) -> Response:
-    return JSONResponse(start())
-
-
-async def _answer(request: Request) -> Response:
+async def answer(request: Request) -> Response:
     asked = await _asked(request, what=str, text=str, columns=int)
     if asked["what"] not in work.ANSWERS:
         raise HTTPException(400, f"what is one of {', '.join(work.ANSWERS)}")
     return JSONResponse(await _worked(request, work.answer, *asked.values()))
 
 
-async def _complete(request: Request) -> Response:
+async def complete(request: Request) -> Response:
     asked = await _asked(request, text=str, line=int, character=int)
     return JSONResponse(await _worked(request, work.complete, *asked.values()))
 
 
-async def _recipe(request: Request) -> Response:
+async def recipe(request: Request) -> Response:
     asked = await _asked(request, text=str)
     archive = await _worked(request, work.recipe, asked["text"])
     if not archive:
         raise HTTPException(409, "the program has no plan")
     return Response(archive, media_type="application/zip")
+
+
+HANDLERS = {"/answer": answer, "/complete": complete, "/recipe.zip": recipe}
 
 
 async def _asked(request: Request, **kinds: type) -> dict[str, Any]:
@@ -228,10 +209,8 @@ async def _worked(request: Request, function: Callable[..., Any], *arguments: An
     pool: Pool = request.app.state.pool
     try:
         return await pool.ask(request.is_disconnected, function, *arguments)
-    except BusyError:
-        raise HTTPException(503, "many people plan at this moment: try again") from None
-    except EndedError:
-        raise HTTPException(503, "the process that planned this was ended: try again, or plan less at once") from None
+    except HTTPException:
+        raise
     except Exception:
         traceback.print_exc(file=sys.stderr)
         raise HTTPException(500, "this is a bug of moedsl; the server's log has its place") from None

@@ -52,17 +52,56 @@ def begin() -> None:
 
 def answer(what: str, text: str, columns: int = COLUMNS) -> Json:
     """Answer `plan`, `whole`, `report`, `what_if` or `recipe`: `diagnostics`, and a `text` if there is a plan."""
-    return _bounded(lambda: _answer(what, text, max(NARROWEST, min(columns, WIDTH))))
+
+    def make() -> Json:
+        source, refused = reader.from_text(text, NAME)
+        if source is None:
+            return _said(refused, None)
+        checked, solved = _solved(source)
+        found = (*checked.diagnostics, *(solved.diagnostics if solved else ()))
+        made = _MADE[what](checked, solved, max(NARROWEST, min(columns, WIDTH))) if solved and solved.plans else None
+        return {**_said(found, checked), "text": made}
+
+    return _bounded(make)
 
 
 def complete(text: str, line: int, character: int) -> Json:
     """Offer what may stand at a position, which counts UTF-16 units: `items`, and where an item starts and ends."""
-    return _bounded(lambda: _offers(text, types.Position(line, character)))
+
+    def make() -> Json:
+        lines, at = Lines(text), types.Position(line, character)
+        document = Document(
+            "", None, Source(NAME, text), lines, CLIENT, analyse=lambda source: analysis.analyse(source, _no_file)
+        )
+        if place(text, lines.offset(at)).string is not None:  # the path of a `use`
+            return {"items": []}
+        items: list[Json] = []
+        for i in completion.completion(document, types.CompletionParams(types.TextDocumentIdentifier(""), at)).items:
+            edit = i.text_edit
+            assert isinstance(edit, types.TextEdit)
+            doc = i.documentation.value if isinstance(i.documentation, types.MarkupContent) else i.documentation
+            item = {"label": i.label, "detail": i.detail or "", "doc": doc or "", "insert": edit.new_text}
+            items.append({**item, "start": edit.range.start.character, "end": edit.range.end.character})
+        return {"items": items}
+
+    return _bounded(make)
 
 
 def recipe(text: str) -> bytes:
     """Make the archive of the files that `moedsl compile` would write; empty if there is no plan."""
-    return _bounded(lambda: _archive(text), b"")
+
+    def make() -> bytes:
+        source, _ = reader.from_text(text, NAME)
+        checked, solved = _solved(source) if source else (None, None)
+        if checked is None or solved is None or not solved.plans:
+            return b""
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files_of_runs(solved.plans, checked.source, checked.library).items():
+                archive.writestr(name, content)
+        return out.getvalue()
+
+    return _bounded(make, b"")
 
 
 def _bounded(make: Callable[[], Any], instead: Any = None) -> Any:
@@ -74,16 +113,6 @@ def _bounded(make: Callable[[], Any], instead: Any = None) -> Any:
             return make()
     except limits.TooLarge as reached:
         return _said([solve.diagnostic(reached)], None) if instead is None else instead
-
-
-def _answer(what: str, text: str, columns: int) -> Json:
-    source, refused = reader.from_text(text, NAME)
-    if source is None:
-        return _said(refused, None)
-    checked, solved = _solved(source)
-    found = (*checked.diagnostics, *(solved.diagnostics if solved else ()))
-    made = _MADE[what](checked, solved, columns) if solved and solved.plans else None
-    return {**_said(found, checked), "text": made}
 
 
 @lru_cache(maxsize=8)
@@ -102,58 +131,18 @@ def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:
     return {"diagnostics": [to_json(d, sources) for d in found], "text": None}
 
 
-def _page(checked: Analysis, solved: Solved, columns: int) -> str:
-    """Print the page without its notes and commands: diagnostics and tabs are next to it."""
-    return pages.page(Result(checked.source, library=checked.library, plans=solved.plans), (), columns)
-
-
-def _what_if(checked: Analysis, solved: Solved, _: int) -> str:
-    return "\n".join(what_if_text(what_if(c, checked.library)) for c in solved.chosen if not profiles(c))
-
-
-def _recipe(checked: Analysis, solved: Solved, _: int) -> str:
-    files = files_of_runs(solved.plans, checked.source, checked.library)
-    return "\n\n".join(f"# {name}\n\n{text}" for name, text in files.items() if name.endswith("recipe.py"))
-
-
 _MADE: dict[str, Callable[[Analysis, Solved, int], str]] = {
-    "plan": _page,
-    "whole": lambda _, solved, columns: "\n".join(pages.texts(solved.plans)),
-    "report": lambda _, solved, columns: page(solved.plans),
-    "what_if": _what_if,
-    "recipe": _recipe,
+    # the page without its notes and commands: diagnostics and tabs are next to it
+    "plan": lambda a, s, columns: pages.page(Result(a.source, library=a.library, plans=s.plans), (), columns),
+    "whole": lambda a, s, columns: "\n".join(pages.texts(s.plans)),
+    "report": lambda a, s, columns: page(s.plans),
+    "what_if": lambda a, s, columns: "\n".join(
+        what_if_text(what_if(c, a.library)) for c in s.chosen if not profiles(c)
+    ),
+    "recipe": lambda a, s, columns: "\n\n".join(
+        f"# {name}\n\n{text}"
+        for name, text in files_of_runs(s.plans, a.source, a.library).items()
+        if name.endswith("recipe.py")
+    ),
 }
 ANSWERS = tuple(_MADE)
-
-
-def _archive(text: str) -> bytes:
-    source, _ = reader.from_text(text, NAME)
-    checked, solved = _solved(source) if source else (None, None)
-    if checked is None or solved is None or not solved.plans:
-        return b""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files_of_runs(solved.plans, checked.source, checked.library).items():
-            archive.writestr(name, content)
-    return out.getvalue()
-
-
-def _offers(text: str, at: types.Position) -> Json:
-    lines = Lines(text)
-    document = Document(
-        "", None, Source(NAME, text), lines, CLIENT, analyse=lambda source: analysis.analyse(source, _no_file)
-    )
-    if place(text, lines.offset(at)).string is not None:  # the path of a `use`
-        return {"items": []}
-    asked = types.CompletionParams(types.TextDocumentIdentifier(""), at)
-    return {"items": [_item(i) for i in completion.completion(document, asked).items]}
-
-
-def _item(i: types.CompletionItem) -> Json:
-    edit = i.text_edit
-    assert isinstance(edit, types.TextEdit)
-    doc = i.documentation.value if isinstance(i.documentation, types.MarkupContent) else i.documentation
-    return {
-        "label": i.label, "detail": i.detail or "", "doc": doc or "", "insert": edit.new_text,
-        "start": edit.range.start.character, "end": edit.range.end.character,
-    }  # fmt: skip

@@ -16,7 +16,6 @@ from moedsl.lang import ast
 from moedsl.rules import blocks, launch_variables
 from moedsl.rules.check import cluster_facts
 from moedsl.rules.check.cluster_facts import Cluster, Kind
-from moedsl.rules.evaluators import number
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.support.diagnostics import Diagnostic, error, suggest
@@ -74,70 +73,45 @@ _UNQUOTED = ("token", "path", "host")
 
 @frozen
 class _Reader:
-    """Reads one declaration; `diagnostics` collects its mistakes."""
+    """Reads one declaration; `found` collects its mistakes."""
 
     decl: ast.ClusterDecl
-    diagnostics: list[Diagnostic]
+    found: list[Diagnostic]
 
     def cluster(self) -> Cluster | None:
-        before, kinds = len(self.diagnostics), cluster_facts.kinds()
-        entries = {e.name.id: e for e in blocks.facts(self.decl.facts, kinds, "a cluster", self.diagnostics)}
+        before, kinds, at = len(self.found), cluster_facts.kinds(), self.decl.name.span
+        entries = {e.name.id: e for e in blocks.facts(self.decl.facts, kinds, "a cluster", self.found)}
         values = {n: _READ[kinds[n].form](self, e, kinds[n]) for n, e in entries.items()}
-        executor = values.get("executor")
         if "executor" not in entries:
-            self.error("check.missing_fact", "a cluster needs executor", self.decl.name, _EXECUTOR_HELP)
-        elif executor:
-            self._fitting(str(executor), entries, values)
-        if len(self.diagnostics) > before:
-            return None
-        return Cluster(self.decl.name.id, **values)
-
-    def _fitting(self, executor: str, entries: Mapping[str, ast.FactEntry], values: Mapping[str, Any]) -> None:
-        """Report facts that the executor does not read, and those that it needs."""
-        for name, e in entries.items():
-            of = cluster_facts.kinds()[name].of
-            if executor not in of:
-                text = f"`{name}` is a fact of {' and '.join(of)} clusters; this cluster is {executor}"
-                self.error("check.cluster", text, e.name, "drop it, or change the executor")
-        ssh = ("host", "user", "job_dir") if values.get("tunnel") == "ssh" else ()
-        missing = [n for n in (*cluster_facts.NEEDS[executor], *ssh) if n not in entries]
-        if missing:
-            self.error("check.missing_fact", f"a {executor} cluster needs {', '.join(missing)}", self.decl.name)
-        if "host" in entries and values.get("tunnel", "local") == "local":
-            self.error("check.cluster", "`host` is for `tunnel ssh`", entries["host"].name, "write `tunnel ssh`")
-        if executor == "slurm" and "job_dir" in entries and not str(values["job_dir"] or "/").startswith("/"):
-            at = _at(entries["job_dir"])
-            self.error("check.cluster", "`job_dir` must be an absolute path", at, "start it with /")
-        if executor == "kubeflow" and " " in str(values.get("container") or ""):
-            self.error("check.cluster", "the name of an image must not contain a space", _at(entries["container"]))
-        if executor == "local":
-            for name in sorted(n for n in values.get("env") or {} if launch_variables.is_loader(n)):
-                text = f"`{name}` would choose what programs on this machine load or write"
-                self.error("check.cluster", text, entries["env"].name, "set it in the shell that calls `moedsl run`")
+            executors = ", ".join(cluster_facts.EXECUTORS)
+            self.found.append(error("check.missing_fact:executor", at, executors=executors))
+        elif values["executor"]:
+            self.found.extend(_unfitting(values["executor"], entries, values, at))
+        return Cluster(self.decl.name.id, **values) if len(self.found) == before else None
 
     def word(self, e: ast.FactEntry, kind: Kind) -> str | None:
         text = self.plain(e)
         if text is None or not kind.words or text in kind.words:
             return text
         help = suggest(text, list(kind.words)) or (_OTHERS if kind.words == cluster_facts.EXECUTORS else ())
-        return self.error("check.unknown_word", f"`{e.name.id}` is one of {', '.join(kind.words)}", _at(e), help)
+        known = ", ".join(kind.words)
+        return self.found.append(error("check.unknown_word:one-of", _at(e), name=e.name.id, words=known, help=help))
 
     def value(self, e: ast.FactEntry, kind: Kind) -> bool | float | None:
         """Read a switch or a number."""
         of = _VALUES[kind.form]
         value = of.read(e.value)
         if value is None:
-            self.error("check.type", f"`{e.name.id}` {of.takes}", _at(e))
+            self.found.append(error("check.type:form", _at(e), name=e.name.id, takes=of.takes))
         return value
 
     def text(self, e: ast.FactEntry, kind: Kind) -> str | None:
-        text = self.plain(e)
-        return None if text is None else self.shaped(text, kind.form, e.name.id, _at(e))
+        return self.shaped(self.plain(e), kind.form, e.name.id, _at(e))
 
     def plain(self, e: ast.FactEntry) -> str | None:
         """Read a word, a string or a number as text."""
         if isinstance(e.value, tuple):
-            return self.error("check.type", f"`{e.name.id}` is one value", e.name)
+            return self.found.append(error("check.type:one-value", e.name.span, name=e.name.id))
         return self.literal(e.value, e.name.id)
 
     def literal(self, value: ast.Expr, name: str) -> str | None:
@@ -148,124 +122,128 @@ class _Reader:
             return value.text
         text = blocks.word_or_string(value)
         if text is None:
-            help = f'put it in quotes: `{name} "..."`'
-            return self.error("check.type", f"`{name}` must be a word or a string", value, help)
+            return self.found.append(error("check.type:word-or-string", value.span, name=name))
         if what := secrets.value_kind(text):
-            message = f"the value of `{name}` looks like {what}, which must not be in a file"
-            return self.error("check.secret", message, value, _secret_help(name))
+            shown = _variable(name)
+            return self.found.append(error("check.secret:fact", value.span, name=name, what=what, variable=shown))
         return text
 
-    def shaped(self, text: str, form: str, name: str, at: Any) -> str | None:
-        pattern, description = _SHAPES[form]
-        if re.fullmatch(pattern, text):
+    def shaped(self, text: str | None, form: str, name: str, at: Span) -> str | None:
+        """The text, if it has the form."""
+        pattern, shape = _SHAPES[form]
+        if text is None or re.fullmatch(pattern, text):
             return text
-        help = _SHAPE_HELP if form in _UNQUOTED else ()
-        return self.error("check.cluster", f"`{name}` must be {description}", at, help)
+        help = None if form in _UNQUOTED else ()
+        return self.found.append(error("check.cluster:shape", at, name=name, shape=shape, help=help))
 
     def texts(self, e: ast.FactEntry, kind: Kind) -> tuple[str, ...] | None:
         """Read a list of strings of one form."""
         if not isinstance(e.value, ast.List):
-            return self.error("check.type", f'`{e.name.id}` is a list: ["..."]', _at(e))
-        form = {"objects": "object"}.get(kind.form, kind.form)
-        read = [(self.literal(i, e.name.id), i) for i in e.value.items]
-        out = [self.shaped(text, form, e.name.id, at) for text, at in read if text is not None]
-        return tuple(t for t in out if t is not None)
+            return self.found.append(error("check.type:list", _at(e), name=e.name.id))
+        form, name = {"objects": "object"}.get(kind.form, kind.form), e.name.id
+        read = [(self.literal(i, name), i.span) for i in e.value.items]
+        return tuple(t for t in [self.shaped(text, form, name, at) for text, at in read] if t is not None)
 
     def names(self, e: ast.FactEntry, _: Kind) -> tuple[str, ...] | None:
         """Read names of environment variables, without values."""
         if not isinstance(e.value, ast.List) or not all(isinstance(i, ast.Name | ast.String) for i in e.value.items):
-            help = f"write `{e.name.id} [HF_TOKEN, WANDB_API_KEY]`: names, no values"
-            return self.error("check.type", f"`{e.name.id}` is a list of names", _at(e), help)
-        read = [(self.literal(i, e.name.id), i) for i in e.value.items]
+            return self.found.append(error("check.type:names", _at(e), name=e.name.id))
+        read = [(self.literal(i, e.name.id), i.span) for i in e.value.items]
         return tuple(t for t, at in read if t is not None and self.variable(t, at))
 
-    def variable(self, name: str, at: Any) -> bool:
+    def variable(self, name: str, at: Span) -> bool:
         """Whether a name may be that of a variable of the job."""
         wrong = launch_variables.refusal(name)
         if wrong:
-            self.error("check.variable", f"`{name}` {wrong}", at)
+            self.found.append(error("check.variable", at, name=name, wrong=wrong))
         return wrong is None
 
     def variables(self, e: ast.FactEntry, _: Kind) -> dict[str, str] | None:
         out: dict[str, str] = {}
         for name, value in self.pairs(e, "env { NCCL_DEBUG INFO }"):
             if secrets.is_secret_name(name.id):
-                message = f"`{name.id}` has the name of a secret, which must not be in a file"
-                self.error("check.secret", message, name, _secret_help(name.id))
-            elif self.variable(name.id, name):
-                text = self.literal(value, name.id)
-                if text is not None and "\0" in text:
-                    self.error("check.variable", f"`{name.id}` contains a NUL, which no variable can hold", value)
-                elif text is not None:
-                    out[name.id] = text
+                shown = _variable(name.id)
+                self.found.append(error("check.secret:fact-name", name.span, name=name.id, variable=shown))
+            elif self.variable(name.id, name.span) and (text := self.literal(value, name.id)) is not None:
+                out[name.id] = text
+                if "\0" in text:
+                    wrong = "contains a NUL, which no variable can hold"
+                    self.found.append(error("check.variable", value.span, name=name.id, wrong=wrong))
         return out
 
     def pairs(self, e: ast.FactEntry, example: str) -> list[tuple[ast.Name, ast.Expr]]:
         """Read names with values, written as a block or as bindings."""
         if not isinstance(e.value, tuple):
-            self.error("check.type", f"`{e.name.id}` is names with values", _at(e), f"write `{example}`")
+            self.found.append(error("check.type:pairs", _at(e), name=e.name.id, example=example))
             return []
         inside = {b.name.id: b for b in e.value if isinstance(b, ast.Binding)}
         entries = (v for v in e.value if isinstance(v, ast.FactEntry))
-        both = [*inside.values(), *blocks.facts(entries, None, f"`{e.name.id}`", self.diagnostics)]
+        both = [*inside.values(), *blocks.facts(entries, None, f"`{e.name.id}`", self.found)]
         nested = [v for v in both if isinstance(v.value, tuple)]
-        for v in nested:
-            self.error("check.type", f"`{v.name.id}` is one value", v.name)
+        self.found.extend(error("check.type:one-value", v.name.span, name=v.name.id) for v in nested)
         return [(v.name, v.value) for v in both if not isinstance(v.value, tuple)]
-
-    def labels(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
-        """Read words with values; each value is one line of text."""
-        read = [(n, v, self.literal(v, n.id)) for n, v in self.pairs(e, f"{e.name.id} {{ NAME value }}")]
-        shaped = {n.id: self.shaped(text, "text", n.id, v) for n, v, text in read if text is not None}
-        return {n: text for n, text in shaped.items() if text is not None}
 
     def selector(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
         """Read keys with values: a list of texts, or a block if the keys are words."""
         if isinstance(e.value, ast.List):
-            read = [(self.literal(i, e.name.id), i) for i in e.value.items]
+            read = [(self.literal(i, e.name.id), i.span) for i in e.value.items]
         else:
-            pairs = self.pairs(e, f'{e.name.id} ["KEY=VALUE"]')
-            read = [(f"{n.id}={text}", v) for n, v in pairs if (text := self.literal(v, n.id)) is not None]
+            pairs = [(n.id, self.literal(v, n.id), v.span) for n, v in self.pairs(e, f'{e.name.id} ["KEY=VALUE"]')]
+            read = [(None if text is None else f"{n}={text}", at) for n, text, at in pairs]
         form = {"selector": "label"}.get(kind.form, kind.form)
-        shaped = [self.shaped(text, form, e.name.id, at) for text, at in read if text is not None]
+        shaped = [self.shaped(text, form, e.name.id, at) for text, at in read]
         return dict(text.split("=", 1) for text in shaped if text is not None)
 
-    def sbatch(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
-        """Read parameters of sbatch that nothing else decides."""
-        out = {n.replace("_", "-"): text for n, text in self.labels(e, kind).items()}
-        for name in sorted(set(out) & set(DERIVED_SBATCH)):
-            self.diagnostics.append(derived_sbatch(name, e.name.span))
+    def sbatch(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
+        """Read parameters of sbatch that nothing else decides; each value is one line of text."""
+        read = [(n.id, self.literal(v, n.id), v.span) for n, v in self.pairs(e, f"{e.name.id} {{ NAME value }}")]
+        shaped = [(n.replace("_", "-"), self.shaped(text, "text", n, at)) for n, text, at in read]
+        out = {n: text for n, text in shaped if text is not None}
+        self.found.extend(derived_sbatch(n, e.name.span) for n in sorted({*out} & {*DERIVED_SBATCH}))
         return out
 
-    def error(self, id: str, message: str, at: Any, help: str | tuple[str, ...] = ()) -> None:
-        self.diagnostics.append(error(id, message, at.span, help=help))
+
+def _unfitting(
+    executor: str, entries: Mapping[str, ast.FactEntry], values: Mapping[str, Any], cluster: Span
+) -> Iterator[Diagnostic]:
+    """Report facts that the executor does not read, and those that it needs."""
+    for name, e in entries.items():
+        of = cluster_facts.kinds()[name].of
+        if executor not in of:
+            readers = " and ".join(of)
+            yield error("check.cluster:executor", e.name.span, fact=name, executors=readers, executor=executor)
+    ssh = ("host", "user", "job_dir") if values.get("tunnel") == "ssh" else ()
+    if missing := [n for n in (*cluster_facts.NEEDS[executor], *ssh) if n not in entries]:
+        yield error("check.missing_fact:facts", cluster, title=f"a {executor} cluster", missing=", ".join(missing))
+    if "host" in entries and values.get("tunnel", "local") == "local":
+        yield error("check.cluster:host", entries["host"].name.span)
+    if executor == "slurm" and "job_dir" in entries and not str(values["job_dir"] or "/").startswith("/"):
+        yield error("check.cluster:job-dir", _at(entries["job_dir"]))
+    if executor == "kubeflow" and " " in str(values.get("container") or ""):
+        yield error("check.cluster:image", _at(entries["container"]))
+    if executor == "local":
+        for name in sorted(n for n in values.get("env") or {} if launch_variables.is_loader(n)):
+            yield error("check.cluster:loads-code", entries["env"].name.span, variable=f"`{name}`")
 
 
-_EXECUTOR_HELP = f"write `executor slurm`; executors: {', '.join(cluster_facts.EXECUTORS)}"
 _OTHERS = "NeMo-Run's other executors are untested and not supported; `launch.py` of --emit launch may name one"
-_SHAPE_HELP = "NeMo-Run does not quote it in commands, so a space or a special character would change the command"
 
 
-def _secret_help(name: str) -> str:
-    shown = name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "HF_TOKEN"
-    return f"revoke it if it was real, and write `secrets [{shown}]`: the job inherits that variable"
-
-
-def _rate(value: Any) -> float | None:
-    rate = number(value) if isinstance(value, ast.Number) and value.unit in ("GB/s", "TB/s") else 0
-    return float(rate) if rate > 0 else None
+def _variable(name: str) -> str:
+    """The name of a variable to inherit a secret by, in the help for it."""
+    return name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "HF_TOKEN"
 
 
 _VALUES = {
     "flag": blocks.Kind(lambda e: e.value if isinstance(e, ast.Bool) else blocks.switch(e), "is on or off"),
     "whole": blocks.Kind(lambda e: blocks.whole(e, 1_000_000), "must be a whole number of at least 1"),
-    "rate": blocks.Kind(_rate, "must be a rate above 0, such as 200 GB/s"),
+    "rate": blocks.Kind(blocks.rate, "must be a rate above 0, such as 200 GB/s"),
 }
 """The forms that are no texts."""
 
 
-def _at(e: ast.FactEntry) -> Any:
-    return e.name if isinstance(e.value, tuple) else e.value
+def _at(e: ast.FactEntry) -> Span:
+    return (e.name if isinstance(e.value, tuple) else e.value).span
 
 
 _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
@@ -286,7 +264,7 @@ def read(decl: ast.ClusterDecl, library: Library | None = None) -> tuple[Cluster
     made = _Reader(decl, diagnostics).cluster()
     if made is not None and library is not None and made.hardware not in ("", *library.hardware):
         at = next(e for e in decl.facts if e.name.id == "hardware")
-        help = suggest(made.hardware, [*library.hardware]) or ("`moedsl hardware` lists them",)
+        help = suggest(made.hardware, [*library.hardware]) or None
         diagnostics.append(error("check.unknown_hardware", at.span, hardware=made.hardware, help=help))
         return None, diagnostics
     return made, diagnostics
@@ -358,7 +336,7 @@ def derived_sbatch(option: str, at: Span) -> Diagnostic:
 def value(rule: Rule, text: str) -> Diagnostic | None:
     """Check the value of a derived argument: it must be one line, because the file is read by lines, and no secret."""
     if rule.name in _PODS and not re.fullmatch(_PODS[rule.name][0], text):
-        return error("check.cluster:pods-name", rule.span, rule=rule.name, pods=_PODS[rule.name][1])
+        return error("check.cluster:shape", rule.span, name=rule.name, shape=_PODS[rule.name][1], help=())
     if not rule.name.startswith(_KINDS):
         return None
     if what := secrets.value_kind(text):
@@ -379,4 +357,4 @@ def of_this_machine(settings: Iterable[Setting]) -> Iterator[Diagnostic]:
     """Refuse variables of a run's own rules that choose which code a local program loads: set them in the shell."""
     for s in settings:
         if launch_variables.is_loader(s.name) and s.rule is not None and not s.rule.startswith("std."):
-            yield error("check.cluster:loads-code", s=s.name, rule=s.rule)
+            yield error("check.cluster:loads-code", variable=f"`{s.name}` of rule {s.rule}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,9 @@ from moedsl.rules.check import cluster_reader
 from moedsl.rules.check.cluster_facts import Cluster, kinds
 from moedsl.rules.evaluators import names
 from moedsl.rules.library import Library
-from moedsl.rules.recipe_scope import RecipeInference, field_types
+from moedsl.rules.recipe_scope import field_types
 from moedsl.rules.rule import Rule
+from moedsl.rules.types import Inference
 from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
 from moedsl.support.source import of_stdlib
 
@@ -61,42 +61,32 @@ def _read(library: Library) -> tuple[Book, list[Diagnostic]]:
     of_launch = [(p, b) for p, b in library.rules if b.subject is not None and b.subject.id == SUBJECT]
     read = [collect.read_rule(prefix, block, m, diagnostics) for prefix, block in of_launch for m in block.members]
     # Only the kinds that a launch has, and each law, advice and let only once
-    known: dict[str, Rule] = {}
+    first: dict[str, Rule] = {}
     rules: list[Rule] = []
     for r in read:
         if r.kind not in KINDS:
             diagnostics.append(error("check.launch_member", r.span, kind=r.kind, kinds=", ".join(KINDS)))
-        elif r.kind in collect.UNIQUE and r.id in known:
-            diagnostics.append(error("check.twice:rule", r.span, Label(known[r.id].span, "first here"), rule=r.id))
+        elif r.kind in collect.UNIQUE and r.id in first:
+            diagnostics.append(error("check.twice:rule", r.span, Label(first[r.id].span, "first here"), rule=r.id))
         elif wrong := launch_variables.refused(r) if r.kind == "env" else cluster_reader.literal(r):
             diagnostics.append(wrong)
         else:
-            known[r.id] = r
+            first[r.id] = r
             rules.append(r)
-    scope = dict(_scope())
-    for rule in rules:
-        _check(rule, scope, diagnostics)
-    return Book(tuple(rules), scope), diagnostics
-
-
-def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
-    """Type the parts of a rule; later rules know the name of a let or a derived value."""
-    scope |= {n: TEXT for n in names(rule.expr) if n.startswith(_VARIABLE)}
-    inference = RecipeInference(scope, diagnostics)
-    inference.condition(rule.when)
-    if rule.kind in ("require", "prefer"):
-        inference.condition(rule.expr)
-        return
-    type_ = inference.of(rule.expr)
-    if rule.kind in ("let", "derive"):
-        scope[rule.name] = type_ if type_ is not None and type_.kind in ("number", "flag", "text") else TEXT
-
-
-@cache
-def _scope() -> dict[str, Type]:
     known = {n: RUN[n] for n in OF_RUN} | HARDWARE | AXES | OF_PLAN
     cluster = {f"cluster.{n}": _FORMS.get(k.form, TEXT) for n, k in kinds().items() if k.form not in _MANY}
-    return field_types() | known | cluster | dict.fromkeys(TIMES, NUMBER)
+    scope = field_types() | known | cluster | dict.fromkeys(TIMES, NUMBER)
+    for rule in rules:  # later rules know the name of a let or a derived value
+        scope |= {n: TEXT for n in names(rule.expr) if n.startswith(_VARIABLE)}
+        inference = Inference(scope, diagnostics, of_recipe=True)
+        inference.condition(rule.when)
+        if rule.kind in ("require", "prefer"):
+            inference.condition(rule.expr)
+            continue
+        type_ = inference.of(rule.expr)
+        if rule.kind in ("let", "derive"):
+            scope[rule.name] = type_ if type_ is not None and type_.kind in ("number", "flag", "text") else TEXT
+    return Book(tuple(rules), scope), diagnostics
 
 
 _MANY = (
@@ -140,38 +130,28 @@ def user_file() -> Path:
 def known(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
     """Find every cluster by name, the run file's first; the user's file is added to the library's sources."""
     known = {n: Known(d, _origin(d)) for n, d in library.clusters.items()}
-    of_user, wrong = _of_user(library)
+    of_user, wrong, path = dict[str, Known](), list[Diagnostic](), user_file()
+    source, diagnostics = reader.read(str(path)) if path.exists() else (None, ())
+    if source is None:
+        wrong += (d for d in diagnostics if d.id != "parse.empty")
+    else:
+        library.sources[source.name] = source
+        module, more = parser.parse(source)
+        wrong += (*diagnostics, *more)
+        for item in module.items if module else ():
+            if not isinstance(item, ast.ClusterDecl):
+                wrong.append(error("launch.user_file", item.span))
+            elif item.name.id in of_user:
+                first = Label(of_user[item.name.id].decl.name.span, "first declared here")
+                wrong.append(error("check.twice:rule", item.name.span, first, rule=item.name.id))
+            else:
+                of_user[item.name.id] = Known(item, "user file")
     own = {n: k for n, k in known.items() if k.origin == "run file"}
     return {**own, **{n: k for n, k in {**known, **of_user}.items() if n not in own}}, wrong
 
 
 def _origin(decl: ast.ClusterDecl) -> str:
     return "stdlib" if of_stdlib(decl.name.span.file) else "run file"
-
-
-def _of_user(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
-    path = user_file()
-    if not path.exists():
-        return {}, []
-    source, diagnostics = reader.read(str(path))
-    if source is None:
-        return {}, [d for d in diagnostics if d.id != "parse.empty"]
-    library.sources[source.name] = source
-    module, more = parser.parse(source)
-    out: dict[str, Known] = {}
-    wrong = [*diagnostics, *more]
-    for item in module.items if module else ():
-        if not isinstance(item, ast.ClusterDecl):
-            wrong.append(error("launch.user_file", item.span, help=_ELSEWHERE))
-        elif item.name.id in out:
-            first = Label(out[item.name.id].decl.name.span, "first declared here")
-            wrong.append(error("check.twice:rule", item.name.span, first, rule=item.name.id))
-        else:
-            out[item.name.id] = Known(item, "user file")
-    return out, wrong
-
-
-_ELSEWHERE = 'put it in another file, and write `use "that.moe"` in the run file'
 
 
 def choose(library: Library, name: str) -> tuple[Cluster | None, list[Diagnostic]]:

@@ -41,22 +41,22 @@ def read_adapter(stmt: ast.AdapterStmt | None, trains: bool, diagnostics: list[D
     """Read the adapter of a run that `trains` one; errors go to `diagnostics`."""
     method, own = METHODS[0], dict[str, Any]()
     if stmt is not None:
-        method = stmt.method.id
+        method, at = stmt.method.id, stmt.method.span
         if not trains:
-            text, help = "only `task peft` trains an adapter", "write `task peft`, or drop `adapter`"
             fixes = (Fix("Drop `adapter`", DROP, stmt.span),)
-            diagnostics.append(error("check.adapter", text, stmt.span, help=help, fixes=fixes))
+            diagnostics.append(error("check.adapter:untrained", stmt.span, fixes=fixes))
         if method not in METHODS:
             words, help = ", ".join(METHODS), suggest(method, [*METHODS])
-            at = stmt.method.span
             diagnostics.append(error("check.unknown_word:adapter", at, methods=words, method=method, help=help))
             return None
-        unknown: blocks.Unknown = lambda n, near: error("check.adapter:adapter", n.span, name=n.id, help=near)  # noqa: E731
-        for b, value in blocks.options(stmt.bindings, ADAPTER_OPTIONS, unknown, diagnostics):
-            wrong = [*_of_method(b, value, method)]
-            diagnostics += wrong
-            if not wrong:
-                own[b.name.id] = value
+        stated = blocks.options(
+            stmt.bindings,
+            ADAPTER_OPTIONS,
+            diagnostics,
+            lambda name, near: error("check.adapter:adapter", name.span, name=name.id, help=near),
+            lambda b, value: _of_method(b, value, method),
+        )
+        own.update(stated)
     return Adapter(method=method, **{**fine_tuning.defaults(method), **own}) if trains else None
 
 
@@ -70,24 +70,18 @@ def _of_method(b: ast.Binding, value: Any, method: str) -> Iterator[Diagnostic]:
         yield error("check.adapter:experts", b.span, method=method)
     elif name == "targets" and isinstance(b.value, ast.List):
         refused = _FUSED if method == "canonical_lora" else _SPLIT
-        for item in (i for i in b.value.items if isinstance(i, ast.Name)):
-            if item.id not in TARGETS:
-                yield error("check.unknown_word:module", item.span, item=item.id, help=_meant(item.id, refused))
-            elif item.id in refused:
-                right = ", ".join(PARTS.get(item.id) or [w for w, parts in PARTS.items() if item.id in parts])
+        for word, at in ((i.id, i.span) for i in b.value.items if isinstance(i, ast.Name)):
+            if word not in TARGETS:
+                target = OF_HUGGING_FACE.get(word, "")
+                if target in refused:
+                    target = next(p for p in PARTS[target] if p.endswith("_" + word.removesuffix("_proj")))
+                theirs = (Instead(f"in Megatron `{word}` of Hugging Face is in `{target}`", target),) if target else ()
+                help = theirs or blocks.suggest_or_list(word, TARGETS)
+                yield error("check.unknown_word:module", at, module=word, help=help)
+            elif word in refused:
+                right = ", ".join(PARTS.get(word) or [w for w, parts in PARTS.items() if word in parts])
                 help, cites = Instead(f"write `{right}`", right), ("bridge peft/canonical_lora.py:277",)
-                at, id = item.span, item.id
-                yield error("check.adapter:unknown-target", at, method=method, item=id, help=help, cites=cites)
-
-
-def _meant(word: str, refused: tuple[str, ...]) -> tuple[str, ...]:
-    """What an unknown module may be, as the method names it."""
-    target = OF_HUGGING_FACE.get(word)
-    if target is not None and target in refused:
-        target = next(p for p in PARTS[target] if p.endswith("_" + word.removesuffix("_proj")))
-    if target is not None:
-        return (Instead(f"in Megatron `{word}` of Hugging Face is in `{target}`", target),)
-    return blocks.suggest_or_list(word, TARGETS)
+                yield error("check.adapter:unknown-target", at, method=method, module=word, help=help, cites=cites)
 
 
 def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) -> Iterator[Diagnostic]:
@@ -100,34 +94,20 @@ def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) 
     if has.isdisjoint(a.targets):
         known = [t for t in TARGETS if t in has and t not in (_FUSED if a.method == "canonical_lora" else _SPLIT)]
         at, wanted, takes = stmt.span if stmt else anywhere, " and no ".join(sorted(a.targets)), ", ".join(known)
-        yield error("check.adapter:no-targets", at, m=m.name, targets=wanted, known=takes, cites=cites)
+        yield error("check.adapter:no-targets", at, model=m.name, targets=wanted, known=takes, cites=cites)
     elif stmt is not None:
         values = (b.value for b in stmt.bindings if b.name.id == "targets" and isinstance(b.value, ast.List))
         for item in (i for v in values for i in v.items if isinstance(i, ast.Name) and i.id not in has):
-            yield warning("check.adapter_target", item.span, m=m.name, item=item.id, cites=cites)
-
-
-def _share(value: Any) -> float | None:
-    n = number(value) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
-    return float(n) if n is not None and 0 <= n < 1 else None
-
-
-def _modules(value: Any) -> frozenset[str] | None:
-    names = [i.id for i in value.items if isinstance(i, ast.Name)] if isinstance(value, ast.List) else []
-    return frozenset(names) if names and len(names) == len(value.items) else None
+            yield warning("check.adapter_target", item.span, model=m.name, module=item.id, cites=cites)
 
 
 _RANK = partial(blocks.whole, most=8192)
 ADAPTER_OPTIONS: Mapping[str, Kind] = {
     "rank": Kind(_RANK, "a whole number from 1 to 8192", "rank=32"),
     "alpha": Kind(_RANK, "a whole number from 1 to 8192", "alpha=32"),
-    "dropout": Kind(_share, "a share below 1", "dropout=0.1"),
-    "targets": Kind(_modules, "a list of modules", "targets=[linear_qkv, linear_proj]"),
-    "experts": Kind(
-        lambda e: e.id if isinstance(e, ast.Name) and e.id in EXPERTS else None,
-        f"one of {', '.join(EXPERTS)}",
-        "experts=each",
-    ),
+    "dropout": Kind(blocks.share, "a share below 1", "dropout=0.1"),
+    "targets": Kind(blocks.set_of_words, "a list of modules", "targets=[linear_qkv, linear_proj]"),
+    "experts": Kind(partial(blocks.one_of, words=EXPERTS), f"one of {', '.join(EXPERTS)}", "experts=each"),
     "normalized": Kind(blocks.switch, "on or off", "normalized=on"),
     "regather": Kind(blocks.switch, "on or off", "regather=on"),
 }
@@ -136,8 +116,6 @@ ADAPTER_OPTIONS: Mapping[str, Kind] = {
 MOST_LENGTHS = 1024
 _HUB = SOURCES[1]
 WORDS = ("mock", _HUB)
-_TEXT = "write `task sft` or `task peft`; for pretraining, tokenise it with Megatron's `tools/preprocess_data.py`"
-_ENERGON = 'a model with images reads an Energon dataset: write `data "PATH"` of its folder, or `data mock`'
 
 
 def read_data(
@@ -148,20 +126,23 @@ def read_data(
     if stmt is None:
         return "mock", None
     diagnostics += _source(stmt, reads_samples, images)
-    samples = Samples(source=_HUB) if stmt.word else Samples()
-    unknown: blocks.Unknown = lambda n, near: error("check.data:data", n.span, name=n.id, help=near)  # noqa: E731
-    for b, value in blocks.options(stmt.bindings, DATA_OPTIONS, unknown, diagnostics):
-        wrong = [*_of_data(b, stmt, reads_samples)]
-        diagnostics += wrong
-        samples = samples if wrong else evolve(samples, **{b.name.id: value})
+    stated = blocks.options(
+        stmt.bindings,
+        DATA_OPTIONS,
+        diagnostics,
+        lambda name, near: error("check.data:data", name.span, name=name.id, help=near),
+        lambda b, _: _of_data(b, stmt, reads_samples),
+    )
+    samples = evolve(Samples(source=_HUB) if stmt.word else Samples(), **dict(stated))
     return (stmt.value.value, samples if reads_samples else None) if stmt.value else ("mock", None)
 
 
 def _source(stmt: ast.DataStmt, reads_samples: bool, images: bool) -> Iterator[Diagnostic]:
+    """Report a source of data that no run has, or not this one."""
     word, value = stmt.word.id if stmt.word else "", stmt.value
     span = (stmt.word or stmt.value or stmt).span
     if word and word not in WORDS:
-        help = suggest(word, [*WORDS]) or ('write `data mock` or `data "path"`',)
+        help: tuple[str, ...] | None = suggest(word, [*WORDS]) or None
         if "." in word:
             help = (Instead(f'write a path in double quotes: `data "{word}"`', f'"{word}"'),)
         elif word in PRESETS:
@@ -172,16 +153,17 @@ def _source(stmt: ast.DataStmt, reads_samples: bool, images: bool) -> Iterator[D
     elif word == _HUB and value is None:
         yield error("check.data:data-set", span)
     elif value is not None and value.value in ("", "mock"):
-        help = f'write `data {word} "ORG/NAME"`' if word == _HUB else 'write `data mock` or `data "path"`'
-        yield error("check.data:path", value.span, help=help)
+        yield error("check.data:path", value.span, help='write `data hf "ORG/NAME"`' if word == _HUB else None)
     elif word == _HUB and not reads_samples:
-        yield error("check.data:only-fine", span, help=_ENERGON if images else _TEXT)
+        yield error("check.data:only-text", span) if images else error("check.data:only-fine-tuning", span)
     elif word == _HUB and value is not None and "/" not in value.value and value.value not in PRESETS:
         help = suggest(value.value, [*PRESETS]) or (f'write `data hf "ORG/NAME"`, or one of {", ".join(PRESETS)}',)
-        cites = ("bridge data/sources/hf.py:129",)
-        yield error("check.data:unknown-set", value.span, value=value.value, help=help, cites=cites)
+        yield error("check.data:unknown-set", value.span, value=value.value, help=help, cites=(f"{_HF}:129",))
     if value is not None:
         yield from overrides.secret("data", value)
+
+
+_HF = "bridge data/sources/hf.py"
 
 
 def _of_data(b: ast.Binding, stmt: ast.DataStmt, reads_samples: bool) -> Iterator[Diagnostic]:
@@ -193,12 +175,12 @@ def _of_data(b: ast.Binding, stmt: ast.DataStmt, reads_samples: bool) -> Iterato
     elif name in ("split", "subset") and not stmt.word:
         yield error("check.data:training", b.span, name=name, fixes=fixes)
     elif name == "subset" and data in PRESETS:
-        yield error("check.data:subset", b.span, stmt=data, fixes=fixes, cites=("bridge data/sources/hf.py:85",))
+        yield error("check.data:subset", b.span, data=data, fixes=fixes, cites=(f"{_HF}:85",))
     elif name == "split" and data in PRESETS and isinstance(b.value, ast.String):
         has, parts = PRESET_SPLITS[data], [part.partition("[")[0] for part in b.value.value.split("+")]
-        cites, known = ("bridge data/sources/hf.py:208",), ", ".join(has)
+        named = {"known": ", ".join(has), "first": has[0], "cites": (f"{_HF}:208",)}
         for part in dict.fromkeys(p for p in parts if p not in has):
-            yield error("check.data:split", b.span, data=data, part=part, known=known, known2=has[0], cites=cites)
+            yield error("check.data:split", b.span, data=data, part=part, **named)
 
 
 def _lengths(value: ast.Expr) -> tuple[float, ...] | None:
@@ -248,15 +230,13 @@ def options(section: str) -> tuple[str, ...]:
 def mistakes(stmt: ast.ResilienceStmt) -> Iterator[Diagnostic]:
     """Report an unknown section, and options that it does not have."""
     name = stmt.section.id
-    if name not in SECTIONS:
-        words, help, at = ", ".join(SECTIONS), suggest(name, [*SECTIONS]), stmt.section.span
-        yield error("check.unknown_word:resilience", at, sections=words, name=name, help=help)
-        return
-    known = options(name)
-    for b in stmt.bindings:
-        if b.name.id not in known:
-            help = blocks.suggest_or_list(b.name.id, known)
-            yield error("check.resilience", b.name.span, name=name, b=b.name.id, help=help)
+    known = options(name) if name in SECTIONS else ()
+    if not known:
+        words, help = ", ".join(SECTIONS), suggest(name, [*SECTIONS])
+        yield error("check.unknown_word:resilience", stmt.section.span, sections=words, name=name, help=help)
+    for b in (b for b in stmt.bindings if known and b.name.id not in known):
+        help = blocks.suggest_or_list(b.name.id, known)
+        yield error("check.resilience", b.name.span, section=name, option=b.name.id, help=help)
 
 
 def sets(stmt: ast.ResilienceStmt) -> Iterator[ast.SetStmt]:
@@ -287,18 +267,17 @@ def read_vlm(
     """
     sharded = [o for o in stmt.options if o.id in SHARDED]
     if model is not None and model.vision is None:
-        text, help = f"{model.name} has no vision tower", "drop `vlm`, or name a VLM"
         fixes = (Fix("Drop `vlm`", DROP, stmt.span),)
-        diagnostics.append(error("check.not_a_vlm", text, stmt.span, help=help, fixes=fixes))
+        diagnostics.append(error("check.not_a_vlm", stmt.span, model=model.name, fixes=fixes))
     for o in (o for o in stmt.options if o.id not in VLM_OPTIONS):
         words, help = ", ".join(VLM_OPTIONS), suggest(o.id, [*VLM_OPTIONS])
-        diagnostics.append(error("check.unknown_word:vlm", o.span, vlm_options=words, o=o.id, help=help))
+        diagnostics.append(error("check.unknown_word:vlm", o.span, words=words, word=o.id, help=help))
     if len(sharded) > 1:
         first = Label(sharded[0].span, "first here")
         diagnostics.append(error("check.twice:fsdp", sharded[1].span, first))
     if sharded and pinned is not None:
-        text, first = f"`vlm {sharded[0].id}` decides the sharding", Label(pinned.span, "pinned here")
-        diagnostics.append(error("check.twice", text, sharded[0].span, first, help="keep one of them"))
+        first = Label(pinned.span, "pinned here")
+        diagnostics.append(error("check.twice:sharding", sharded[0].span, first, word=sharded[0].id))
     frozen = frozenset(o.id for o in stmt.options if o.id in VLM_WORDS)
     if frozen == {*VLM_WORDS}:
         diagnostics.append(warning("check.all_frozen", stmt.span))
@@ -321,18 +300,16 @@ def read_weights(
     wrong: list[Diagnostic] = []
     word, value, field = stmt.word, stmt.value, fine_tuning.FIELD
     if word is not None and word.id != WORD:
-        help = suggest(word.id, [WORD]) or ('write `weights hf "ORG/NAME"` or `weights "PATH"`',)
+        help = suggest(word.id, [WORD]) or None
         wrong.append(error("check.unknown_word:weights", word.span, word=word.id, help=help))
     elif word is not None and not _NAME.fullmatch(value.value):
         wrong.append(error("check.weights:name", value.span, value=value.value))
     elif not value.value:
         wrong.append(error("check.weights:empty", value.span))
     if not tunes:
-        help = "write `task sft` or `task peft`, or drop `weights`"
-        if not word:
-            help += f"; to pretrain further, `set {field} = {json.dumps(value.value)}`"
+        further = "" if word else f"; to pretrain further, `set {field} = {json.dumps(value.value)}`"
         fixes = (Fix("Drop `weights`", DROP, stmt.span),)
-        wrong.append(error("check.weights:not-fine-tuning", stmt.span, help=help, fixes=fixes))
+        wrong.append(error("check.weights:not-fine-tuning", stmt.span, further=further, fixes=fixes))
     elif field in sets:
         fixes = (Fix("Drop this one", DROP, stmt.span),)
         wrong.append(error("check.twice:weights", stmt.span, field=field, fixes=fixes))

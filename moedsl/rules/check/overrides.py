@@ -35,35 +35,30 @@ def read(
     out: dict[str, Any] = {}
     for path, s in stmts.items():
         field = fields.lookup(path) if path in CHOICES else fields.lookup(path, target)
-        if field is None:
-            diagnostics.append(_unknown(path, s, target))
-            continue
-        found = [*_mistakes(field, s, model)]
+        found = [*_mistakes(field, s, model, target)]
         diagnostics += found
-        if not found and not (model is not None and path in facts.facts_by_field()):
+        if field is not None and not found and not (model is not None and path in facts.facts_by_field()):
             out[path] = fields.held(field.type, _plain(s.value))
     return out
 
 
-def _unknown(path: str, s: ast.SetStmt, target: str) -> Diagnostic:
-    """Report a field that the release does not have, with the releases that do, or with what may be meant."""
-    having = [v for v in fields.versions() if fields.lookup(path, v)]
+def _mistakes(field: fields.Field | None, s: ast.SetStmt, model: Model | None, target: str) -> Iterator[Diagnostic]:
+    """Report what is wrong with a `set`, without the other statements."""
+    path, section = s.path.id, s.path.id.rpartition(".")[0]
+    having = [v for v in fields.versions() if fields.lookup(path, v)] if field is None else []
     if having:
-        words, listed, last, fixes = "have" if having[1:] else "has", ", ".join(having), having[-1], _drop(s)
-        return error("check.unknown_field:bridge-field", s.path.span, target=target, path=path, having=listed,
-                     words=words, having2=last, fixes=fixes)  # fmt: skip
-    from moedsl.lang.foreign_statements import OTHER_NAMES, ours  # imported only after a mistake
+        known = {"path": path, "release": target, "having": ", ".join(having), "have": "have" if having[1:] else "has"}
+        yield error("check.unknown_field:bridge-field", s.path.span, newest=having[-1], fixes=_drop(s), **known)
+        return
+    if field is None:
+        from moedsl.lang.foreign_statements import OTHER_NAMES, ours  # imported only after a mistake
 
-    help = meant(path) or (all_sections(),)
-    if path.rpartition(".")[2] in (*OTHER_NAMES, *ABSENT_HERE):
-        right = ours(path, print_expr(s.value))
-        help = (right.removeprefix("# ") if right.startswith("#") else f"write `{right}`",)
-    return error("check.unknown_field:unknown-overrides", s.path.span, path=path, help=help)
-
-
-def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
-    """Report what is wrong with a `set` of a known field, without the other statements."""
-    path, section = field.path, field.path.rpartition(".")[0]
+        help = meant(path) or (all_sections(),)
+        if path.rpartition(".")[2] in (*OTHER_NAMES, *ABSENT_HERE):
+            right = ours(path, print_expr(s.value))
+            help = (right.removeprefix("# ") if right.startswith("#") else f"write `{right}`",)
+        yield error("check.unknown_field:unknown", s.path.span, path=path, help=help)
+        return
     if fields.absent().get(section, "") is None:
         yield error("check.unknown_field:abstract", s.path.span, section=section, fixes=_drop(s))
         return
@@ -80,8 +75,8 @@ def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Itera
     has = getattr(model, word)
     if path in facts.SHARED or (value or 0) != has:
         said = "none" if has in ("", None) else str(has).lower() if isinstance(has, bool) else str(has)
-        yield error("check.architecture:follows-model", s.path.span, path=path, word=word, model=model.name, said=said,
-                    fixes=_drop(s))  # fmt: skip
+        follows = {"path": path, "word": word, "model": model.name, "value": said}
+        yield error("check.architecture:follows-model", s.path.span, fixes=_drop(s), **follows)
 
 
 MOST = {"model.mtp_num_layers": MOST_MTP, "model.vocab_size": LARGEST, "tokenizer.vocab_size": LARGEST}
@@ -113,9 +108,8 @@ def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnosti
         of = {call.name: word for word, call in CHOICES[PREPROCESSING].items()}
         word, others = preprocessing(p.data, p.sets), [of[c] for c in own.classes if c in of]
         if word not in others:
-            way, has_it = PREPROCESSING, others[0]
-            yield error("check.other_class:field", span, path=path, word=word, preprocessing=way, others=has_it,
-                        fixes=drop)  # fmt: skip
+            known = {"path": path, "word": word, "preprocessing": PREPROCESSING, "other": others[0]}
+            yield error("check.other_class:preprocessing", span, fixes=drop, **known)
     data = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
     trained = fine_tuning.CLASSES[p.adapter.method] if p.adapter else ""
     has = {"model": provider(p.model), "dataset": data, "peft": trained}
@@ -125,11 +119,13 @@ def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnosti
     if section == "peft" and not classes:
         classes = tuple(fine_tuning.CLASSES.values())
     if section in has and classes and has[section] not in classes:
-        text = f"`{path}` is not a field of {has[section]}, the {section} of this run"
-        text = text if has[section] else f"`{path}` is a field of an adapter, and this run trains none"
         uses = ", or ".join(USE[c] for c in classes if c in USE)
         help = f"it is for {uses}" if uses else f"it is a field of {' and '.join(classes)}"
-        yield error("check.other_class", text, span, help=help, fixes=drop)
+        if own_class := has[section]:
+            known = {"path": path, "name": own_class, "section": section}
+            yield error("check.other_class:section", span, help=help, fixes=drop, **known)
+        else:
+            yield error("check.other_class:no-adapter", span, path=path, help=help, fixes=drop)
 
 
 STATED = (
@@ -155,9 +151,9 @@ def derived(p: Program) -> Iterator[Diagnostic]:
             continue
         if not any(fields.lookup(path, v) for v in fields.versions()):
             help = meant(path) or ("rules for `srun`, `sbatch` and `pod` are in `rules NAME of launch { ... }`",)
-            yield error("check.unknown_field:unknown-overrides", rule.span, path=path, help=help)
+            yield error("check.unknown_field:unknown", rule.span, path=path, help=help)
         elif path in STATED:
-            yield error("check.too_late:layout", rule.span, path=path, print_expr=print_expr(rule.expr))
+            yield error("check.too_late:layout", rule.span, path=path, value=print_expr(rule.expr))
         elif word := facts.facts_by_field().get(path):
             yield error("check.architecture:fixed-word", rule.span, path=path, word=word)
 
@@ -222,13 +218,10 @@ def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
 
 
 def _is_literal(e: ast.Expr) -> bool:
-    match e:
-        case ast.List():
-            return all(_is_literal(i) for i in e.items)
-        case ast.Unary():
-            return e.op == "-" and isinstance(e.value, ast.Number)
-        case _:
-            return isinstance(e, ast.Number | ast.String | ast.Bool | ast.Name)
+    if isinstance(e, ast.List):
+        return all(map(_is_literal, e.items))
+    number = e.value if isinstance(e, ast.Unary) and e.op == "-" else e
+    return isinstance(number, ast.Number) or isinstance(e, ast.String | ast.Bool | ast.Name)
 
 
 def _plain(e: ast.Expr) -> Any:

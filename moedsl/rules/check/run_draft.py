@@ -43,9 +43,9 @@ class Draft:
         wishes = base.wishes + self.wishes
         return Draft(fixed | self.fixed, pins | self.pins, base.sets | self.sets, base.allows | self.allows, wishes)
 
-    def stated(self, key: str, cls: type[S]) -> S | None:
-        """The statement of a keyword, if the run has it."""
-        stmt = self.fixed.get(key)
+    def of(self, cls: type[S]) -> S | None:
+        """The statement of a class, if the run has it."""
+        stmt = self.fixed.get(_KEYS[cls])
         return stmt if isinstance(stmt, cls) else None
 
     @property
@@ -59,24 +59,13 @@ class Draft:
 
 
 _KEYS: dict[type, str] = {
-    ast.ModelStmt: "model",
-    ast.HardwareStmt: "hardware",
-    ast.SeqStmt: "seq",
-    ast.BatchStmt: "batch",
-    ast.PrecisionStmt: "precision",
-    ast.TaskStmt: "task",
-    ast.AdapterStmt: "adapter",
-    ast.PhaseStmt: "phase",
-    ast.VlmStmt: "vlm",
-    ast.DataStmt: "data",
-    ast.WeightsStmt: "weights",
-    ast.RoutingStmt: "routing",
-    ast.RiskStmt: "risk",
-    ast.SweepStmt: "sweep",
-    ast.IsolateStmt: "sweep",
-    ast.WorkflowStmt: "workflow",
-    ast.ForStmt: "for",
-}
+    ast.ModelStmt: "model", ast.HardwareStmt: "hardware", ast.SeqStmt: "seq", ast.BatchStmt: "batch",
+    ast.PrecisionStmt: "precision", ast.TaskStmt: "task", ast.AdapterStmt: "adapter", ast.PhaseStmt: "phase",
+    ast.VlmStmt: "vlm", ast.DataStmt: "data", ast.WeightsStmt: "weights", ast.RoutingStmt: "routing",
+    ast.RiskStmt: "risk", ast.SweepStmt: "sweep", ast.IsolateStmt: "sweep", ast.WorkflowStmt: "workflow",
+    ast.ForStmt: "for", ast.TargetStmt: "target",
+}  # fmt: skip
+"""The keyword of each statement that a run has once."""
 
 
 @frozen
@@ -95,9 +84,9 @@ class Gather:
                 draft = self._add(draft, s)
                 continue
             if s.count is not None:
-                self.diagnostics.append(error("check.type:profile", s.count.span, s=name))
+                self.diagnostics.append(error("check.type:profile", s.count.span, profile=name))
             if name in profiles:
-                self.diagnostics.append(error("check.circular:profile", s.name.span, s=name))
+                self.diagnostics.append(error("check.circular:profile", s.name.span, profile=name))
             else:
                 base = self.layer(self.library.profiles[name].body, (*profiles, name)).over(base)
         for key in draft.swept:
@@ -110,24 +99,25 @@ class Gather:
         """Add a statement to the draft of its layer."""
         match self._bare(s) if isinstance(s, ast.BareStmt) else s:
             case ast.MicroBatchStmt() as s:  # ``micro_batch 2`` is ``pin micro_batch=2``
-                return self._bind(d, ast.Binding(ast.Name("micro_batch", s.span), s.value, s.span))
+                pin = ast.Binding(ast.Name("micro_batch", s.span), s.value, s.span)
+                return self._put(d, "pins", "micro_batch", pin)
             case ast.PinStmt() as s:
                 for b in s.bindings:
                     if b.name.id == "precision" and isinstance(b.value, ast.Name):
-                        d = self._fix(d, "precision", ast.PrecisionStmt(b.value, b.span))
+                        d = self._put(d, "fixed", "precision", ast.PrecisionStmt(b.value, b.span))
                     else:
-                        d = self._bind(d, b)
+                        d = self._put(d, "pins", b.name.id, b)
                 return d
             case ast.TargetStmt() as s:
-                return self._fix(d, "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
+                return self._put(d, "fixed", "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
             case ast.ResilienceStmt() as s:  # fields of Bridge, as `set` states them
                 found = [*options.mistakes(s)]
                 self.diagnostics.extend(found)
                 for one in () if found else options.sets(s):
-                    d = self._set(d, one)
+                    d = self._put(d, "sets", one.path.id, one)
                 return d
             case ast.SetStmt() as s:
-                return self._set(d, s)
+                return self._put(d, "sets", s.path.id, s)
             case ast.AllowStmt() as s:
                 return evolve(d, allows=d.allows | {s.rule.id: s})
             case ast.Require() | ast.Prefer() as s:
@@ -137,27 +127,22 @@ class Gather:
                 return evolve(d, wishes=(*d.wishes, s))
             case s:
                 key = _KEYS.get(type(s))
-                return d if key is None else self._fix(d, key, s)
+                return d if key is None else self._put(d, "fixed", key, s)
 
     def _bare(self, s: ast.BareStmt) -> ast.Stmt | None:
         """Read a bare name as a model, else as hardware."""
-        if s.name.id in self.library.models and s.count is None:
-            return ast.ModelStmt(s.name, s.span)
-        if s.name.id in self.library.hardware:
+        name, known = s.name.id, self.library
+        if name in known.hardware and (s.count is not None or name not in known.models):
             return ast.HardwareStmt(s.name, s.count, s.span)
-        if s.name.id in self.library.models:
-            self.diagnostics.append(error("check.type:model-only", s.span, s=s.name.id))
+        if name in known.models:
+            self.diagnostics.extend([error("check.type:model-only", s.span, model=name)] if s.count is not None else ())
             return ast.ModelStmt(s.name, s.span)
         if s.count is not None:
-            text = f"no hardware is called `{s.name.id}`"
-            help = hardware_like(s.name.id, self.library)
+            help = hardware_like(name, known)
+            self.diagnostics.append(error("check.unknown_name:hardware", s.name.span, name=name, help=help))
         else:
-            text = f"no model, hardware or profile is called `{s.name.id}`"
-            help = self._meant(s.name.id) or (
-                "`moedsl models` and `moedsl hardware` list the known names; "
-                "`moedsl models add config.json` declares another model",
-            )
-        self.diagnostics.append(error("check.unknown_name", text, s.name.span, help=help))
+            help = self._meant(name) or None
+            self.diagnostics.append(error("check.unknown_name:bare", s.name.span, name=name, help=help))
         return None
 
     def _meant(self, word: str) -> tuple[str, ...]:
@@ -191,25 +176,16 @@ class Gather:
         # Most statements need another word, so the keyword alone is no replacement
         return (str(help[0]),) if near_word in STATEMENTS and near_word not in ALONE else help
 
-    def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
-        if key in d.fixed:
-            self._twice(key, s.span, d.fixed[key].span)
-        return evolve(d, fixed=d.fixed | {key: s})
-
-    def _bind(self, d: Draft, b: ast.Binding) -> Draft:
-        if b.name.id in d.pins:
-            self._twice(b.name.id, b.span, d.pins[b.name.id].span)
-        return evolve(d, pins=d.pins | {b.name.id: b})
-
-    def _set(self, d: Draft, s: ast.SetStmt) -> Draft:
-        if s.path.id in d.sets:
-            self._twice(s.path.id, s.span, d.sets[s.path.id].span)
-        return evolve(d, sets=d.sets | {s.path.id: s})
+    def _put(self, d: Draft, table: str, key: str, s: Any) -> Draft:
+        """Add what is stated under a key of one of the draft's tables, at most once in a layer."""
+        stated: dict[str, Any] = getattr(d, table)
+        if key in stated:
+            self._twice(key, s.span, stated[key].span)
+        return evolve(d, **{table: stated | {key: s}})
 
     def _twice(self, what: str, here: Any, first: Any) -> None:
         fixes = (Fix("Keep the first", DROP, here), Fix("Keep this one", DROP, first))
-        text, at = f"`{what}` is stated twice", Label(first, "first here")
-        self.diagnostics.append(error("check.twice", text, here, at, help="keep one of them", fixes=fixes))
+        self.diagnostics.append(error("check.twice:option", here, Label(first, "first here"), name=what, fixes=fixes))
 
 
 def hardware_like(name: str, library: Library) -> tuple[str, ...]:

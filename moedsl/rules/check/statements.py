@@ -1,20 +1,79 @@
-"""Read the statements `isolate`, `for` and `workflow` of a run."""
+"""Read the statements `target`, `allow`, `pin pipeline_layout`, `isolate`, `for` and `workflow` of a run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve
 
-from moedsl.facts import axes
-from moedsl.facts.fields import last_name
+from moedsl.cost import pipeline
+from moedsl.facts import axes, releases
+from moedsl.facts.facts import Model
+from moedsl.facts.fields import last_name, versions
 from moedsl.lang import ast
-from moedsl.rules.check.program import Isolation, Program, Variant
-from moedsl.support.diagnostics import REPLACE, Diagnostic, Fix, Label, error, suggest
+from moedsl.rules.check.program import Allow, Isolation, Program, Variant
+from moedsl.rules.rule import Rule
+from moedsl.support.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error, suggest
 
 Code = Callable[[ast.Name, ast.Expr], "int | None"]
 """Encodes a value of an axis as an integer; returns None, and reports a diagnostic, for an illegal value."""
+
+
+def read_target(stmt: ast.TargetStmt | None, asked: str, diagnostics: list[Diagnostic]) -> str:
+    """The release of Bridge that is asked for, else the stated one, else the installed one, else the newest."""
+    stated = asked or (stmt.version.value if stmt else "")
+    release = releases.named(stated) if stated else releases.default()
+    if release is None:
+        newest, at = releases.NEWEST.minor, [stmt.version.span] if stmt and not asked else []
+        help = Instead(f"write `target bridge {newest}`", newest) if at else f"give `--target {newest}`"
+        known = ", ".join(versions())
+        diagnostics.append(error("check.target:unsupported", *at, release=stated, known=known, help=help))
+    return (release or releases.NEWEST).bridge
+
+
+def read_versions(fixed: Iterable[ast.Stmt], diagnostics: list[Diagnostic]) -> dict[str, int]:
+    """The versions that the run states besides Bridge's, by their name in an expression."""
+    out, known = dict[str, int](), " or ".join(releases.PRODUCTS)
+    targets = (s for s in fixed if isinstance(s, ast.TargetStmt) and s.product.id != "bridge")
+    for product, version in ((s.product, s.version) for s in targets):
+        if product.id not in releases.PRODUCTS:
+            newest = releases.NEWEST.minor
+            diagnostics.append(error("check.target:product", product.span, products=known, newest=newest))
+            continue
+        if not releases.is_version(version.value):
+            diagnostics.append(error("check.target:version", version.span, version=version.value))
+        out[releases.PRODUCTS[product.id]] = releases.as_number(version.value)
+    return out
+
+
+def read_allows(
+    allows: Mapping[str, ast.AllowStmt], rules: Iterable[Rule], diagnostics: list[Diagnostic]
+) -> dict[str, Allow]:
+    """The laws and advice that the run allows to break, by their ids."""
+    ids = [r.id for r in rules if r.kind in ("require", "prefer")] if allows else []
+    known, out = {i.split(".", 1)[1]: i for i in ids} | {i: i for i in ids}, dict[str, Allow]()
+    for key, s in allows.items():
+        if id := known.get(key):
+            out[id] = Allow(id, s.because.value if s.because else None, s.span)
+        else:
+            help = suggest(key, list(known)) or None
+            diagnostics.append(error("check.unknown_rule", s.rule.span, name=key, help=help))
+    return out
+
+
+def read_layout(pin: ast.Binding | None, model: Model | None, diagnostics: list[Diagnostic]) -> str | None:
+    """The pinned pipeline layout, unless Megatron refuses it for any pp and vpp."""
+    text = pin.value if pin is not None else None
+    if text is None or not isinstance(text, ast.String):
+        diagnostics.extend(() if text is None else [error("check.type:layout", text.span)])
+        return None
+    if model is not None:
+        chunks = len(pipeline.pieces(text.value, model)[0])
+        for why in pipeline.parse_layout(text.value, model, chunks, 1)[1]:
+            why = f"this pipeline layout has {why}" if why[0].isdigit() else why
+            diagnostics.append(error("check.pipeline_layout:refused", text.span, why=why))
+    return text.value
 
 
 def read_isolation(
@@ -69,8 +128,14 @@ _SCALES = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([MBT]?)")
 
 
-def read_length(stmt: ast.ForStmt, diagnostics: list[Diagnostic]) -> Mapping[str, int]:
-    """The stated length, by the name that rules read."""
+def read_length(
+    stmt: ast.ForStmt | None, sets: Mapping[str, ast.SetStmt], diagnostics: list[Diagnostic]
+) -> Mapping[str, int]:
+    """The stated length, by the name that rules read; a `set` of a field that states it too is an error."""
+    if stmt is None:
+        return {}
+    for path in (p for p in FIELDS if p in sets):
+        diagnostics.append(error("check.twice:length", stmt.span, Label(sets[path].span, "here"), path=path))
     unit, amount = stmt.unit.id, _AMOUNT.fullmatch(stmt.amount.id)
     if unit not in UNITS:
         field = f"train.{last_name(unit.lower())}"
@@ -102,16 +167,11 @@ def phases(p: Program) -> list[Program]:
     return [evolve(p, name=f"{p.name}.{word}", phase=phase, workflow=p.name) for word, phase in PHASES.items()]
 
 
-def misplaced(fixed: Mapping[str, ast.Stmt]) -> list[Diagnostic]:
+def misplaced(fixed: Mapping[str, ast.Stmt]) -> Iterator[Diagnostic]:
     """Report statements that a workflow excludes: a phase, a sweep or an isolation."""
-    if "workflow" not in fixed:
-        return []
-    here = Label(fixed["workflow"].span, "every phase here")
-    diagnostics: list[Diagnostic] = []
-    if "phase" in fixed:
-        text, help = "a workflow has all four phases and cannot name one", "drop `workflow` or the phase"
-        diagnostics.append(error("check.workflow", text, fixed["phase"].span, here, help=help))
-    if "sweep" in fixed:
-        text, help = "a workflow can vary only its phases", "write a `run NAME { workflow ... }` for each value"
-        diagnostics.append(error("check.workflow", text, fixed["sweep"].span, here, help=help))
-    return diagnostics
+    if "workflow" in fixed:
+        here = Label(fixed["workflow"].span, "every phase here")
+        if "phase" in fixed:
+            yield error("check.workflow:phase", fixed["phase"].span, here)
+        if "sweep" in fixed:
+            yield error("check.workflow:sweep", fixed["sweep"].span, here)

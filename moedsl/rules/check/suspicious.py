@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from moedsl.facts.axes import PRECISION
@@ -45,11 +45,11 @@ def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
             if not (isinstance(name, ast.Name) and name.id in BYTES and isinstance(amount, ast.Number)):
                 continue
             if amount.unit == "%":
-                text, right = f"`{name.id}` is in bytes, and {amount.text} is a share", f"{amount.text} * memory"
-                yield warning("check.bytes", text, amount.span, help=Instead(f"write `{right}`", right))
+                help = Instead(f"write `{amount.text} * memory`", f"{amount.text} * memory")
+                yield warning("check.bytes:share", amount.span, name=name.id, amount=amount.text, help=help)
             if amount.unit is None and 0 < number(amount) < LEAST_BYTES:
                 help = Instead(f"write `{amount.text} GB`", f"{amount.text} GB")
-                yield warning("check.bytes:bytes", amount.span, name=name.id, text=amount.text, help=help)
+                yield warning("check.bytes:bytes", amount.span, name=name.id, amount=amount.text, help=help)
             if e.op in below and name.id in HARDWARE:
                 help = Instead("write `peak_memory` for what a layout needs", "peak_memory")
                 yield warning("check.bytes:what", name.span, name=name.id, help=help)
@@ -72,15 +72,12 @@ CAPABILITIES = {"ampere": (8.0, 9.0), "hopper": (9.0, 10.0), "blackwell": (10.0,
 def capability_of_another_arch(p: Program, library: Library) -> Iterator[Diagnostic]:
     """Warn of hardware whose laws, which read the capability, are for another generation than its prices."""
     hw = p.hardware
-    least, above = CAPABILITIES[hw.arch]
-    facts = {f.name.id: f.value for f in library.hardware[hw.name].facts}
-    if not least <= hw.capability < above:
-        fitting = [arch for arch, (low, high) in CAPABILITIES.items() if low <= hw.capability < high]
+    at = next((f.value.span for f in library.hardware[hw.name].facts if f.name.id == "capability"), None)  # type: ignore[union-attr]
+    fitting = [arch for arch, (least, above) in CAPABILITIES.items() if least <= hw.capability < above]
+    if at is not None and hw.arch not in fitting:
         help = f"state the arch and the capability of one GPU; {' and '.join(fitting)} may have {hw.capability:g}"
-        at = facts["capability"]
-        assert isinstance(at, ast.Number)
         help = help if fitting else "state those of one GPU"
-        yield warning("check.capability", at.span, arch=hw.arch, capability=hw.capability, help=help)
+        yield warning("check.capability", at, arch=hw.arch, capability=hw.capability, help=help)
 
 
 BANDWIDTHS = {"hbm": (1e11, 1e14), "nvlink": (1e9, 1e13), "network": (1e8, 1e13)}
@@ -99,12 +96,9 @@ def bandwidth_of_no_gpu(p: Program, library: Library) -> Iterator[Diagnostic]:
             yield warning("check.bandwidth", value.span, fact=fact.name.id, hardware=p.hardware.name, help=help)
 
 
-_ID = "plan.sft_without_weights"
-_TEXT = "`task {}` names no checkpoint, and Bridge fine-tunes only from a checkpoint"
-_HELP = (
-    'write `weights hf "ORG/NAME"`, which imports them, or `weights "PATH"` for a checkpoint',
-    'or continue an earlier run: `set checkpoint.load = "PATH"`',
-)
+_SAVED = 'or continue an earlier run: `set checkpoint.load = "PATH"`'
+_IMPORTS = 'write `weights hf "ORG/NAME"`, which imports them, or `weights "PATH"` for a checkpoint'
+_HELP = {"sft": (_IMPORTS, _SAVED), "peft": (_IMPORTS,)}
 _CITES = ("bridge training/finetune.py:50", "bridge training/setup.py:185")
 _FILES = (".jsonl", ".json", ".jsonl.gz", ".parquet")
 _INDEXED = (".bin", ".idx")
@@ -116,8 +110,9 @@ _SOURCES = {"sft": (_PRETRAINED, "checkpoint.load"), "peft": (_PRETRAINED,)}
 
 def without_weights(p: Program) -> Iterator[Diagnostic]:
     """Warn if a run fine-tunes, and neither its file nor its rules name the weights."""
-    if _needs_weights(p.task, _named(p)):
-        yield warning(_ID, _TEXT.format(p.task), p.spans["task"], help=_help(p.task), cites=_CITES)
+    if p.task in _SOURCES and _named(p).isdisjoint(_SOURCES[p.task]):
+        at, help = p.spans["task"], _HELP[p.task]
+        yield warning("plan.sft_without_weights:plan", at, task=p.task, help=help, cites=_CITES)
 
 
 def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
@@ -126,7 +121,7 @@ def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
     if not frozen or p.data == "mock" or p.task in FINE_TUNES or not _named(p).isdisjoint(_SOURCES["sft"]):
         return
     cites = ("bridge training/setup.py:174", "bridge training/checkpointing.py:2292")
-    yield warning("check.frozen_at_random", p.spans["vlm"], frozen=" ".join(frozen), help=_FILLED, cites=cites)
+    yield warning("check.frozen_at_random", p.spans["vlm"], frozen=" ".join(frozen), cites=cites)
 
 
 def _named(p: Program) -> frozenset[str]:
@@ -134,10 +129,6 @@ def _named(p: Program) -> frozenset[str]:
     return frozenset({path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")})
 
 
-_FILLED = (
-    f'write `set {_PRETRAINED} = "PATH"` with a checkpoint of Megatron, or a folder with the Hugging Face model',
-    "or train these parts too",
-)
 _SHAPE = ("layers", "hidden", "heads", "query_groups", "head_dim", "experts", "expert_hidden")
 """Facts without which no checkpoint of a model is one of another."""
 
@@ -152,7 +143,7 @@ def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
     if theirs is not None and differ:
         has, wants = (f"{differ[0]} {getattr(m, differ[0])}" for m in (theirs, p.model))
         at, ours = p.spans["weights"], p.model
-        yield error("check.weights:other-shape", at, hf=theirs.hf, model=ours.name, has=has, wants=wants, hf2=ours.hf,
+        yield error("check.weights:other-shape", at, hf=theirs.hf, model=ours.name, has=has, wants=wants, own=ours.hf,
                     theirs=theirs.name)  # fmt: skip
         return
     cites = ("bridge models/conversion/model_bridge.py:457",)
@@ -173,17 +164,14 @@ def wrong_file(p: Program) -> Iterator[Diagnostic]:
             yield warning("plan.not_a_folder", p.spans["data"], data=p.data, right=right, cites=cites)
     elif dataset == "GPTDatasetConfig" and p.data != "mock":  # Megatron adds two endings to the one name
         paths = [word for word in p.data.split() if word.startswith("/")]
-        text = f"`{p.data}` looks like a file, and Megatron pretrains on the prefix of a `.bin` and an `.idx` file"
         at, cites = p.spans["data"], ("core datasets/indexed_dataset.py:601",)
         if len(paths) > 1:
-            words, first = ", ".join(f'"{word}"' for word in p.data.split()), paths[0]
-            yield warning("plan.not_a_prefix:looks", at, data=p.data, paths=first, corpus=_CORPUS[0], words=words,
-                          cites=blend)  # fmt: skip
-        elif p.data.endswith(_INDEXED):
-            yield warning("plan.not_a_prefix", text, at, help=f'write `data "{p.data[:-4]}"`', cites=cites)
-        elif p.data.endswith((*_FILES, ".txt")):
-            help = "tokenise it with Megatron's `tools/preprocess_data.py`, and write the prefix of the files that this"
-            yield warning("plan.not_a_prefix", text, at, help=f"{help} makes", cites=cites)
+            words = ", ".join(f'"{word}"' for word in p.data.split())
+            known = {"data": p.data, "first": paths[0], "corpus": _CORPUS[0], "words": words}
+            yield warning("plan.not_a_prefix:several", at, cites=blend, **known)
+        elif p.data.endswith((*_INDEXED, *_FILES, ".txt")):
+            help = f'write `data "{p.data[:-4]}"`' if p.data.endswith(_INDEXED) else None
+            yield warning("plan.not_a_prefix:file", at, data=p.data, help=help, cites=cites)
 
 
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:
@@ -191,25 +179,16 @@ def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnost
     entries, rows = values[LetName.TOKENIZER_ENTRIES], p.model.vocab
     if p.model.vision is not None or entries <= rows:
         return
-    fits = -(-entries // values["tp"]) * values["tp"]
+    sizes = {"entries": entries, "rows": rows, "fits": -(-entries // values["tp"]) * values["tp"]}
     cites = ("bridge recipes/moonlight/h100/moonlight_16b.py:52", "bridge training/setup.py:707")
-    at, hf = p.spans["data"], p.model.hf
-    yield warning("plan.small_vocabulary", at, hf=hf, entries=entries, rows=rows, fits=fits, cites=cites)
+    yield warning("plan.small_vocabulary", p.spans["data"], hf=p.model.hf, cites=cites, **sizes)
 
 
 def refused(name: str, task: str, fields: Mapping[str, Any]) -> Iterator[Diagnostic]:
     """Refuse to start a plan without weights: training would end after the model is built."""
     named = {path for path, value in fields.items() if value is not None}
-    if _needs_weights(task, named):
-        yield error(_ID, f"run `{name}` cannot start: {_TEXT.format(task)}", help=_help(task), cites=_CITES)
-
-
-def _help(task: str) -> tuple[str, ...]:
-    return _HELP[: len(_SOURCES[task])]
-
-
-def _needs_weights(task: str, named: Collection[str]) -> bool:
-    return task in _SOURCES and not any(path in named for path in _SOURCES[task])
+    if task in _SOURCES and named.isdisjoint(_SOURCES[task]):
+        yield error("plan.sft_without_weights:start", run=name, task=task, help=_HELP[task], cites=_CITES)
 
 
 MOST = 5
