@@ -87,8 +87,7 @@ def diagnose(a: Namespace) -> int:
         data.append(diagnosis.to_json(r, attempts, about, rules, plan))
     told = [r for r in data if not r["healthy"]] or data
     whole = {"version": 1, "experiment": a.log, "logs": data} if folder else data[0]
-    console.print_answer(a, whole, lambda: "
-".join(map(diagnosis.text, told)), end="")
+    console.print_answer(a, whole, lambda: "\n".join(map(diagnosis.text, told)), end="")
     # of a job's logs only those of some ranks have iteration lines
     failed = any(not r.is_healthy and (r.steps or r.sightings or r.errors or r.first_failure) for r in reports)
     return int(failed or not any(r.is_healthy for r in reports))
