@@ -73,54 +73,48 @@ def _mlp(m: Model, around: int, width: int, at: str) -> Iterator[Linear]:
     yield Linear("linear_fc2", width, around, "inputs", at)
 
 
-def _moe(m: Model) -> Iterator[Linear]:
-    yield Linear("router", m.hidden, m.experts, "neither", "router")
-    if m.moe_latent:
-        yield Linear("fc1_latent_proj", m.hidden, m.moe_latent, "neither", "latent")
-        yield Linear("fc2_latent_proj", m.moe_latent, m.hidden, "neither", "latent")
-    yield from _mlp(m, routed_width(m), m.expert_hidden, "experts")
-    if m.shared_expert_hidden:
-        yield from _mlp(m, m.hidden, m.shared_expert_hidden, "shared")
-
-
-def _mixer(m: Model, kind: blocks.Mixer) -> Iterator[Linear]:
-    yield Linear("in_proj", m.hidden, kind.projected, "outputs", "mixer")
-    yield Linear("out_proj", kind.inner, m.hidden, "inputs", "mixer")
-
-
 @lru_cache(maxsize=256)
 def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
     """List the linears of one of each feature of `parameters.held` that an adapter may be on."""
     if m.windowed:
         return either(m, linears(without_window(m)), linears(with_window(m)))
-    attention, dense, moe = (*_attention(m),), (*_mlp(m, m.hidden, m.ffn_hidden, "mlp"),), (*_moe(m),)
-    of = {kind: (*_mixer(m, one),) for kind, one in blocks.of(m).items()}
+    attention, dense = (*_attention(m),), (*_mlp(m, m.hidden, m.ffn_hidden, "mlp"),)
+    moe = [Linear("router", m.hidden, m.experts, "neither", "router")]
+    if m.moe_latent:
+        moe.append(Linear("fc1_latent_proj", m.hidden, m.moe_latent, "neither", "latent"))
+        moe.append(Linear("fc2_latent_proj", m.moe_latent, m.hidden, "neither", "latent"))
+    moe += _mlp(m, routed_width(m), m.expert_hidden, "experts")
+    if m.shared_expert_hidden:
+        moe += _mlp(m, m.hidden, m.shared_expert_hidden, "shared")
+    moe = tuple(moe)
+    of = {
+        kind: (
+            Linear("in_proj", m.hidden, one.projected, "outputs", "mixer"),
+            Linear("out_proj", one.inner, m.hidden, "inputs", "mixer"),
+        )
+        for kind, one in blocks.of(m).items()
+    }
     if m.hybrid:
         out = {"dense": dense, "moe": moe, "attention": attention, **of}
     else:
         alike = {"moe": attention + moe} | ({"reuse": attention + moe} if m.indexer_every > 1 else {})
         out = {"dense": attention + dense, **alike, **{kind: one + moe for kind, one in of.items()}}
-    return {**out, "mtp": (Linear("eh_proj", 2 * m.hidden, m.hidden, "outputs", "mtp"),), "vision": _vision(m)}
-
-
-def _vision(m: Model) -> tuple[Linear, ...]:
-    """List the linears of the whole tower with its mergers, whose names are those of the language model; those of a
-    replicated tower have others."""
-    v = m.vision
-    if v is None or v.replicated:
-        return ()
-    layer = (
-        Linear("linear_qkv", v.hidden, 3 * v.hidden, "outputs", "vision", (v.hidden,) * 3),
-        Linear("linear_proj", v.hidden, v.hidden, "inputs", "vision"),
-        Linear("linear_fc1", v.hidden, v.ffn_hidden, "outputs", "vision"),
-        Linear("linear_fc2", v.ffn_hidden, v.hidden, "inputs", "vision"),
-    )
-    wide = v.hidden * v.merge**2
-    merger = (
-        Linear("linear_fc1", wide, wide, "outputs", "vision"),
-        Linear("linear_fc2", wide, v.out_hidden, "inputs", "vision"),
-    )
-    return layer * v.layers + merger * (1 + len(v.deepstack))
+    # the whole tower with its mergers, whose names are those of the language model; a replicated tower has others
+    v, tower = m.vision, tuple[Linear, ...]()
+    if v is not None and not v.replicated:
+        layer = (
+            Linear("linear_qkv", v.hidden, 3 * v.hidden, "outputs", "vision", (v.hidden,) * 3),
+            Linear("linear_proj", v.hidden, v.hidden, "inputs", "vision"),
+            Linear("linear_fc1", v.hidden, v.ffn_hidden, "outputs", "vision"),
+            Linear("linear_fc2", v.ffn_hidden, v.hidden, "inputs", "vision"),
+        )
+        wide = v.hidden * v.merge**2
+        merger = (
+            Linear("linear_fc1", wide, wide, "outputs", "vision"),
+            Linear("linear_fc2", wide, v.out_hidden, "inputs", "vision"),
+        )
+        tower = layer * v.layers + merger * (1 + len(v.deepstack))
+    return {**out, "mtp": (Linear("eh_proj", 2 * m.hidden, m.hidden, "outputs", "mtp"),), "vision": tower}
 
 
 def adapted(m: Model, a: Adapter, feature: str) -> Iterator[tuple[Linear, tuple[int, ...]]]:

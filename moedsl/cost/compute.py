@@ -229,8 +229,18 @@ def work(
     acted = 2.0 * products(m)
     mixer = next(iter(blocks.of(m).values()), None)
     mixed = _mixed(m, hw, t, mixer, split, rate, cast) if mixer else _NOTHING
-    pairs, widened = _attended(m, t, span or seq, exponential), 1 + k.softmax / WIDE
-    chosen, learned = _indexer(m, t, seq, split, bf16 * attended, rate, hbm)
+    widened, attends = 1 + k.softmax / WIDE, bf16 * attended
+    # the products of a token in attention itself, where an exponential counts as so many; an indexer's seconds, forward
+    # and backward with its loss, for all tokens on each tensor-parallel rank
+    if m.sparse:
+        pairs, tokens = blocks.attention(m, t["tp"] * 1.0, span or seq, exponential), split * t["tp"]
+        found = 2 * blocks.projections(m) / rate + 2 * blocks.scores(m, seq) / attends + blocks.SCORED * seq / hbm
+        chosen, learned = tokens * found, tokens * 2 * blocks.losses(m, t["tp"] * 1.0, seq) / attends
+    else:
+        width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim
+        keys = (span or seq) if m.wide_heads else context(m, span or seq)  # separate kernels do not skip what is masked
+        pairs = np.zeros(t.rows) + keys * m.heads * (width + exponential)
+        chosen = learned = np.zeros(t.rows)
     turned, turned_back = rotary(m, rotates)
     scores = UNFUSED_SCORE * m.heads * seq * m.wide_heads
     return Work(
@@ -239,7 +249,7 @@ def work(
         **{f"adapt_{name}": _adapters(m, hw, t, seq, adapter, parts) for name, parts in _ADAPTED.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
         up=2 * split * up / rate * narrow,
-        core=2 * split * pairs / widened / (bf16 * attended) + split * scores / hbm,
+        core=2 * split * pairs / widened / attends + split * scores / hbm,
         indexer=chosen,
         indexer_back=learned,
         norm=split * m.hidden * 6 / hbm,
@@ -286,26 +296,6 @@ def rotary(m: Model, fused: bool) -> tuple[float, float]:
     normed += m.sandwich_norms * (VALUE_NORM * m.query_groups * m.value_dim + 6 * m.hidden)
     moved = m.heads * width * (2 if m.position_embedding_type == "none" else 10) + gate + normed
     return moved, 2.0 * moved
-
-
-def _attended(m: Model, t: Table, seq: float, exponential: float) -> Floats:
-    """Count the products of a token in attention itself; an exponential counts as so many."""
-    if m.sparse:
-        return blocks.attention(m, t["tp"] * 1.0, seq, exponential)
-    width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim
-    keys = seq if m.wide_heads else context(m, seq)  # separate kernels do not skip what the mask hides
-    return np.zeros(t.rows) + keys * m.heads * (width + exponential)
-
-
-def _indexer(
-    m: Model, t: Table, seq: int, split: Floats, attends: float, rate: Floats, hbm: float
-) -> tuple[Floats, Floats]:
-    """Return (forward, backward with its loss) of an indexer, for all tokens on each tensor-parallel rank."""
-    if not m.sparse:
-        return np.zeros(t.rows), np.zeros(t.rows)
-    tokens = split * t["tp"]
-    forward = 2 * blocks.projections(m) / rate + 2 * blocks.scores(m, seq) / attends + blocks.SCORED * seq / hbm
-    return tokens * forward, tokens * 2 * blocks.losses(m, t["tp"] * 1.0, seq) / attends
 
 
 _ADAPTED = {"attention": ("attention",), "mlp": ("mlp",), "moe": activations.OF_MOE, "mixer": ("mixer",)}
@@ -522,28 +512,6 @@ def idle(m: Model, hw: Hardware, t: Table) -> ByKind:
 
 def host(m: Model, hw: Hardware, t: Table, adapter: Adapter | None = None) -> ByKind:
     """Return the seconds that the host needs for launches outside graphs, forward and backward, by kind of layer."""
-    out = _host(m, hw, t)
-    if adapter is None:
-        return out
-    k, free = hw.constants, slower(hw) * (1.0 - t.has("cuda_graph", WHOLE))
-    added = {
-        kind: sum(
-            len(outputs) * (k.host_adapter + k.host_collective * _collectives(adapter, linear, t))
-            for linear, outputs in adapters.adapted(m, adapter, kind)
-        )
-        for kind in out
-    }
-    return {kind: seconds + free * added[kind] for kind, seconds in out.items()}
-
-
-def _collectives(a: Adapter, linear: adapters.Linear, t: Table) -> Floats:
-    """Count the collectives of an adapter in a microbatch."""
-    if linear.at == "experts":
-        return adapters.SUMMED[a.experts] * (t["ep"] > 1)
-    return adapters.COLLECTIVES[linear.split] * (t["tp"] > 1)
-
-
-def _host(m: Model, hw: Hardware, t: Table) -> ByKind:
     k, free = hw.constants, {word: 1.0 - t.has("cuda_graph", i) for i, word in enumerate(CUDA_GRAPH)}
     launches = picked(k.by("launches", PRECISION), t["precision"])
     all_again = t.has("recompute", BIT["full"])
@@ -556,12 +524,26 @@ def _host(m: Model, hw: Hardware, t: Table) -> ByKind:
     moe = once * moe * (1 + k.host_again * (all_again | t.has("recompute", BIT["moe"])))
     attention = k.host_attention * free["attn"] * each
     if m.hybrid:
-        return {
-            "dense": k.host_dense * each,
-            "moe": moe,
-            "mamba": (k.host_mamba * each + k.host_scan * repeated) * free["mamba"],
-            "attention": attention,
-        }
-    out = {"dense": attention + k.host_dense * each, "moe": attention + moe}
-    out |= {"reuse": out["moe"], "window": out["moe"], "dense_window": out["dense"]}
-    return {**out, "delta": k.host_delta * free["attn"] * each + moe} if m.linear else out
+        mamba = (k.host_mamba * each + k.host_scan * repeated) * free["mamba"]
+        out = {"dense": k.host_dense * each, "moe": moe, "mamba": mamba, "attention": attention}
+    else:
+        out = {"dense": attention + k.host_dense * each, "moe": attention + moe}
+        out |= {"reuse": out["moe"], "window": out["moe"], "dense_window": out["dense"]}
+        out |= {"delta": k.host_delta * free["attn"] * each + moe} if m.linear else {}
+    if adapter is None:
+        return out
+    # the collectives of an adapter in a microbatch
+    of_experts, over_tp = adapters.SUMMED[adapter.experts] * (t["ep"] > 1), t["tp"] > 1
+    added = {
+        kind: sum(
+            len(outputs)
+            * (
+                k.host_adapter
+                + k.host_collective
+                * (of_experts if linear.at == "experts" else adapters.COLLECTIVES[linear.split] * over_tp)
+            )
+            for linear, outputs in adapters.adapted(m, adapter, kind)
+        )
+        for kind in out
+    }
+    return {kind: seconds + once * added[kind] for kind, seconds in out.items()}

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -26,16 +25,10 @@ from moedsl.facts.units import GIB
 
 Columns = Mapping[str, ArrayLike]
 """Axis name to a column of codes (`moedsl.facts.axes`) or one number; what is missing takes its default."""
-Policies = Sequence[Mapping[str, int]]
-"""Codes of the same axes in each."""
 FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
 """More than DEEPEST x pp microbatches do not fill a pipeline further."""
-TOGETHER = 4096
-"""Rows that are priced at once, each with another policy: of few rows, many policies."""
-ROUNDING = 1e-9
-"""The largest share by which sums in another order differ."""
 
 
 @frozen(slots=False)
@@ -101,98 +94,36 @@ class Cost:
         found = [self.layout_for(int(k) >> 20, int(k) & 0xFFFFF) is not None for k in pairs]
         return np.array(found, bool)[index].reshape(p.shape)
 
-    def memory(self, cols: Columns, way: cases.Case | None = None, policies: Policies = ()) -> Floats:
-        """Return the peak bytes on the most loaded rank, by row, in whole bytes, in the best case or another one; with
-        some policies, a lower bound of it with any of them."""
+    def memory(self, cols: Columns, way: cases.Case | None = None) -> Floats:
+        """Return the peak bytes on the most loaded rank, by row, in whole bytes, in the best case or another one."""
         full, way = self._keyed(cols), way or self.uncertain.best
-        parts = ((self._memory_levels(part), rows.length(part)) for part in rows.chunks(full, rows.length(full)))
-        return np.concatenate([self._memory(levels, n, way, policies) for levels, n in parts])
+        return np.concatenate([self._memory(part, way)[0] for part in rows.chunks(full, rows.length(full))])
 
-    def held(self, cols: Columns) -> Floats:
-        """Return what is held on the most loaded rank at any time of a step, by row: a lower bound of `memory` in any
-        case. It does not depend on CP, the micro batch and the policies of activations."""
-        full = self._keyed(cols)
-        n, levels = rows.length(full), rows.Levels.of(full, (*memory.AT_STEP, "pp", "vpp"))
-        pipes, t = levels.kinds(("pp", "vpp"), n), levels.table(memory.AT_STEP, n)
-        at = evolve(self.uncertain.least, accumulates=self.accumulates)
-        held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at)
-        priced = memory.matrix(self.model, held, t.rows)
-        most = rows.largest(pipes.rows, lambda i: self._heaviest(pipes, i), pipes.inverse, priced, t.inverse)
-        return np.floor(most * (1 - ROUNDING))
-
-    def spare(
-        self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = (), policies: Policies = ()
-    ) -> Floats:
+    def spare(self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> Floats:
         """Return the bytes that remain on the most loaded rank in a case (high, best or low), by row, in whole bytes:
         the visible memory, less what torch has reserved and the memory outside torch. Of some dispatchers, the one with
-        the least memory outside torch counts. With some policies, it is an upper bound with any of them."""
-        parts = rows.chunks(full := self._keyed(cols), rows.length(full))
-        return np.concatenate([self._spare(part, case, dispatchers, policies) for part in parts])
+        the least memory outside torch counts."""
+        full, held = self._keyed(cols), 1 + self.hardware.constants.ends("torch_unused")[case]
 
-    def _spare(self, full: dict[str, Ints], case: str, dispatchers: Sequence[int], policies: Policies) -> Floats:
-        n, levels = rows.length(full), self._memory_levels(full)
-        t = levels.table(memory.OUTSIDE, n)
-        ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
-        least = functools.reduce(
-            np.minimum,
-            (memory.outside_torch(self.hardware, self.model, way, self.gpus, self.seq, case) for way in ways),
-        )
-        held = self.hardware.constants.ends("torch_unused")[case]
-        reserved = self._memory(levels, n, self.uncertain.of(case), policies) * (1 + held)
-        return np.rint(self.hardware.shown - reserved - least[t.inverse])
+        def remains(part: dict[str, Ints]) -> Floats:
+            peak, levels = self._memory(part, self.uncertain.of(case))
+            t = levels.table(memory.OUTSIDE, len(peak))
+            ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
+            each = (memory.outside_torch(self.hardware, self.model, way, self.gpus, self.seq, case) for way in ways)
+            return np.rint(self.hardware.shown - peak * held - functools.reduce(np.minimum, each)[t.inverse])
 
-    def _memory_levels(self, full: dict[str, Ints]) -> rows.Levels:
-        return rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
+        return np.concatenate([remains(part) for part in rows.chunks(full, rows.length(full))])
 
-    def _memory(self, levels: rows.Levels, n: int, way: cases.Case, policies: Policies = ()) -> Floats:
+    def _memory(self, full: dict[str, Ints], way: cases.Case) -> tuple[Floats, rows.Levels]:
+        """Return the peak bytes by row, and the levels of the columns that memory depends on."""
+        n, levels = rows.length(full), rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
         pipes, t = levels.kinds(_PIPE, n), levels.table(memory.COLUMNS, n)
-        if policies:
-            return self._least_memory(pipes, t, way, policies)
-        priced = self._memory_prices(t, way)
+        priced = self._kept("memory", way).prices(
+            t, memory.COLUMNS, lambda new: memory.matrix(self.model, self._prices(new, way), new.rows)
+        )
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         peak = np.maximum(peak, self._stepping(levels, n, way))
-        return np.where(peak > 0, np.rint(peak), np.inf)
-
-    def _least_memory(self, pipes: Table, t: Table, way: cases.Case, policies: Policies) -> Floats:
-        """Bound the peak bytes with any of some policies: each feature has its least price. With FSDP other features
-        have one, so those policies are bounded apart."""
-        peaks = list[Floats]()
-        for kind in {policy.get("sharding", 0) for policy in policies}:
-            alike = [policy for policy in policies if policy.get("sharding", 0) == kind]
-            priced = self._of_any(t, alike, way) if kind == FSDP else self._sharded(t, alike, way)
-            peaks.append(rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse))
-        peak = functools.reduce(np.minimum, peaks)
-        return np.where(peak > 0, np.floor(peak * (1 - ROUNDING)), np.inf)
-
-    def _sharded(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
-        """Return the least bytes of each feature without FSDP: shards are those of one GPU, divided. What one GPU needs
-        is kept for all numbers of GPUs."""
-        one = self._alone
-        kept = one._kept("least", way, tuple(tuple(policy.items()) for policy in policies))
-        least = kept.prices(t, memory.COLUMNS, lambda new: one._of_any(new, policies, way), many=True)
-        return least / np.where(parameters.is_shard(self.model), self.gpus, 1)[:, np.newaxis]
-
-    @cached_property
-    def _alone(self) -> Cost:
-        """The same on one GPU."""
-        one = evolve(self, gpus=1, global_batch=1)
-        known = next((c for c in tuple(_ALONE) if c == one), None)  # another thread may add one meanwhile
-        if known is None:
-            _ALONE.appendleft(one)
-        return known or one
-
-    def _of_any(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
-        """Return the least bytes of each feature with any of some policies: (features, rows)."""
-        size = max(1, TOGETHER // max(1, t.rows))
-        parts = (policies[at : at + size] for at in range(0, len(policies), size))
-        return functools.reduce(np.minimum, (self._least_prices(t, part, way) for part in parts))
-
-    def _least_prices(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
-        """Return `_of_any` of policies that are priced at once."""
-        columns = {name: np.tile([policy[name] for policy in policies], t.rows) for name in policies[0]}
-        of = t.times(len(policies))
-        each = memory.matrix(self.model, self._prices(Table({**of.columns, **columns}, of.inverse), way), of.rows)
-        return each.reshape(len(each), t.rows, len(policies)).min(axis=2)
+        return np.where(peak > 0, np.rint(peak), np.inf), levels
 
     def _stepping(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
         """Return the bytes on the most loaded rank while the optimizer steps, by row; 0 for all if none copies
@@ -227,26 +158,6 @@ class Cost:
             return np.where(slowest > 0, np.round(total, 9), np.inf)
 
         return np.concatenate([seconds(at) for at in rows.slices(n)], axis=-1)
-
-    def work(self, cols: Columns) -> Floats:
-        """Return the seconds of all microbatches if each stage took the mean of the stages, by row: with `overhead` a
-        lower bound of `time` with the VPP of the row or a smaller one."""
-        full, layout = self._keyed(cols), self.layout_for(1, 1)
-        n = rows.length(full)
-        if layout is None:  # a pinned layout has other chunks
-            return np.zeros(n)
-        t = rows.Levels.of(full, step.LAYER).table(step.LAYER, n)
-        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
-        whole = parameters.time(self.model, layout).sum(axis=0) @ step.matrix(
-            self.model, priced, step.MICROBATCH, t.rows
-        )
-        pp = full["pp"]
-        return whole[t.inverse] / pp * (full["microbatches"] + (pp - 1) / full["vpp"])
-
-    @property
-    def overhead(self) -> float:
-        """The seconds of a step that no layout changes."""
-        return self.hardware.constants.host_step
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
         """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""
@@ -382,12 +293,6 @@ class Cost:
     def _known(self) -> dict[tuple[object, ...], Known]:
         return {}
 
-    def _memory_prices(self, t: Table, way: cases.Case) -> Floats:
-        """Return the bytes by feature of `parameters.of_memory`, for every row of `t`."""
-        return self._kept("memory", way).prices(
-            t, memory.COLUMNS, lambda new: memory.matrix(self.model, self._prices(new, way), new.rows)
-        )
-
     def _prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
         at = evolve(
             at, unfused=not self.fused_activation, stash=self.stash, capacity=self.capacity, scores=self.scores,
@@ -432,10 +337,6 @@ class Cost:
         layout = self.layout_for(int(pipes["pp"][i]), int(pipes["vpp"][i]))
         return None if layout is None else parameters.fullest(self.model, layout, int(pipes["deep"][i]))
 
-    def _heaviest(self, shape: Table, i: int) -> Floats | None:
-        layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))
-        return None if layout is None else parameters.heaviest(self.model, layout)
-
     def _timed(self, shape: Table, i: int) -> Floats | None:
         layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))
         return None if layout is None else parameters.slowest(self.model, layout)
@@ -449,14 +350,6 @@ class Cost:
         both = np.stack(np.broadcast_arrays(*(step.matrix(self.model, priced, (p,), t.rows) for p in step.STEP)))
         return rows.largest(shape.rows, stages, shape.inverse, both, each)
 
-    def _stragglers(self, full: Mapping[str, Ints], microbatch: Floats, m: Floats) -> Floats:
-        """Return the seconds that a step waits for the slowest expert group."""
-        if self.routing == "balanced":
-            return np.zeros_like(microbatch)
-        ranks = full["etp"] * full["ep"]
-        tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
-        return step.stragglers(self.hardware, microbatch, tokens, self.gpus / (ranks * full["pp"]), m)
-
     def _microbatch(self, t: Table, pairs: bool) -> Floats:
         """Return a microbatch's seconds by feature of `parameters.of_time`, for every row of `t`; where microbatches
         run in pairs, also those of one that runs alone, (2, features, rows)."""
@@ -467,25 +360,26 @@ class Cost:
         return np.stack([each, each + step.matrix(self.model, priced, (step.ALONE,), t.rows)])
 
     def _outside(self, full: Mapping[str, Ints], slowest: Floats, alone: Floats, wire: Floats) -> dict[str, Floats]:
-        """Return the seconds of all microbatches, of the bubble, and of the transfers between stages and replicas."""
+        """Return the seconds of all microbatches, of the bubble, of the wait for the slowest expert group, and of the
+        transfers between stages and replicas."""
         m, k = full["microbatches"] * 1.0, self.hardware.constants
         hop = communication.pipeline(self.model, self.hardware, full, self.gpus, self.seq)
         sharded = full["sharding"] == FSDP
         mean = slowest + alone * step.unpaired(full["pp"], m) / m
+        waits, ranks = np.zeros_like(mean), full["etp"] * full["ep"]
+        if self.routing != "balanced":
+            tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
+            waits = step.stragglers(self.hardware, mean, tokens, self.gpus / (ranks * full["pp"]), m)
         return {
             "microbatches": mean * m,
             "pipeline_communication": step.between_stages(k, hop, mean, full["pp"], full["vpp"], m),
-            "stragglers": self._stragglers(full, mean, m),
+            "stragglers": waits,
             "step_overhead": np.zeros_like(mean) + k.host_step,
             "bubble": step.bubble(slowest + alone, full["pp"], full["vpp"]),
             "data_communication": step.after_overlap(
                 k, wire, mean, sharded, m, communication.overlapped(full, *self.overlap)
             ),
         }
-
-
-_ALONE = deque[Cost](maxlen=8)
-"""The costs on one GPU of the last runs."""
 
 
 def _time_tables(full: dict[str, Ints], n: int) -> tuple[Table, Table, Table]:

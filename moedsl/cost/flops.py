@@ -38,7 +38,12 @@ def _transformer(m: Model, seq: float) -> float:
     attended = (m.layers + m.mtp_layers - delta) * _attention(m, seq) + m.mtp_layers * (
         2 * m.heads * m.head_dim * (seq / 2 - context(m, seq)) if m.window_every else 0.0
     )
-    return mlp + attended + (delta * _delta_net(m) if delta else 0.0) + mtp
+    mixed = 0.0
+    if delta:  # a gated delta net: its projections, its convolution, and four products with each head's state
+        mixer, qk = blocks.delta_net(m), m.linear_key_heads * m.linear_key_dim
+        scan = 4 * m.linear_value_heads * m.linear_value_dim**2
+        mixed = delta * (m.hidden * (mixer.projected + mixer.inner) + 4 * (2 * qk + mixer.inner) + scan)
+    return mlp + attended + mixed + mtp
 
 
 def _hybrid(m: Model, seq: float) -> float:
@@ -72,13 +77,6 @@ def _attention(m: Model, seq: float) -> float:
     latent = m.kv_lora_rank * (m.hidden + m.heads * (m.qk_nope_dim + m.v_head_dim) + 1) + m.hidden * m.qk_rope_dim
     core = seq / 2 * m.heads * (qk + m.v_head_dim)
     return query + latent + m.heads * m.v_head_dim * m.hidden + core
-
-
-def _delta_net(m: Model) -> float:
-    """Count a gated delta net: its projections, its convolution, and four products with each head's state."""
-    mixer, qk = blocks.delta_net(m), m.linear_key_heads * m.linear_key_dim
-    scan = 4 * m.linear_value_heads * m.linear_value_dim**2
-    return m.hidden * (mixer.projected + mixer.inner) + 4 * (2 * qk + mixer.inner) + scan
 
 
 def of_step(m: Model, seq: int, global_batch: int, tp: int = 1, span: float = 0) -> float:

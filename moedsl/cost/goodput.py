@@ -172,26 +172,20 @@ def size(m: Model, learns: Trained, optimizer: str = "adam", fsdp: bool = False,
     distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py:3284). An adapter is saved without the frozen weights
     (bridge training/checkpointing.py:1272).
     """
-    every, learning = _saved(m, learns)
+    if learns.adapter is not None:
+        whole = layout_for(m, 1, 1)
+        every = learning = adapters.stage(m, learns.adapter, whole, 0, 1, 1, 1).total if whole else 0
+    else:
+        every = learning = parameters.unique(m)
+        if m.vision is not None:
+            tower, mergers = parameters.vision(m.vision, 1), sum(parameters.mergers(m.vision, 1))
+            parts = ((learns.language, every - tower), (learns.tower, tower - mergers), (learns.projection, mergers))
+            learning = sum(count for trains, count in parts if trains)
     kept = STATES.get(optimizer, ADAM) * FP32 + FP32
     if not state:
         return Size(BF16 * every, 0.0, every)
     frozen_bytes = BF16 * (every - learning)
     return Size(frozen_bytes + (0.0 if fsdp else BF16) * learning, kept * learning, every)
-
-
-def _saved(m: Model, learns: Trained) -> tuple[int, int]:
-    """Count the parameters that are saved, and those of them that are trained."""
-    if learns.adapter is not None:
-        whole = layout_for(m, 1, 1)
-        count = adapters.stage(m, learns.adapter, whole, 0, 1, 1, 1).total if whole else 0
-        return count, count
-    every = parameters.unique(m)
-    if m.vision is None:
-        return every, every
-    tower, mergers = parameters.vision(m.vision, 1), sum(parameters.mergers(m.vision, 1))
-    parts = ((learns.language, every - tower), (learns.tower, tower - mergers), (learns.projection, mergers))
-    return every, sum(count for trains, count in parts if trains)
 
 
 def write_rate(h: Hardware, gpus: int, storage: float = 0.0) -> float:

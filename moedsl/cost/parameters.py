@@ -22,7 +22,6 @@ from functools import lru_cache
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from moedsl.cost import blocks, formats
 from moedsl.cost.blocks import either, in_mtp, kinds, products, routed_width, with_experts, with_window, without_window
@@ -281,12 +280,6 @@ def of_memory(model: Model) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def is_shard(model: Model) -> NDArray[np.bool_]:
-    """Tell which features of memory are shards, of which a rank of twice the GPUs holds half as much."""
-    return np.array([name.endswith("_shard") for name in of_memory(model)])
-
-
-@lru_cache(maxsize=256)
 def of_time(model: Model) -> tuple[str, ...]:
     """Return the features of time: what is held, with each depth of MTP, and the loss."""
     return (*held(model), "loss")
@@ -355,15 +348,6 @@ def time(model: Model, layout: Layout) -> Floats:
 def fullest(model: Model, layout: Layout, microbatches: int) -> Floats:
     """Return the stages of `memory` that can be the most loaded."""
     return undominated(memory(model, layout, microbatches))
-
-
-@lru_cache(maxsize=65536)
-def heaviest(model: Model, layout: Layout) -> Floats:
-    """Return the stages of `memory` that can be the most loaded while no activation is alive."""
-    counts, passed, _, loss = _counts(model, layout)
-    ahead, nothing = passed[:, len(kinds(model))], np.zeros((layout.pp, len(kinds(model)) + 3))
-    always = np.column_stack([nothing, loss, ahead, np.ones(layout.pp)])
-    return undominated(np.concatenate([counts, counts * layout.pp, always], axis=1, dtype=float))
 
 
 @lru_cache(maxsize=65536)

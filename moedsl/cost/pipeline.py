@@ -310,13 +310,6 @@ def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | N
     return Layout(pp, vpp, _chunks(model, rows), text), ()
 
 
-def _keyed(words: Sequence[str], model: Model) -> bool:
-    """Tell whether each chunk with layers starts with one that chooses its own keys."""
-    ends = np.cumsum([w.count("t") for w in words])
-    firsts = (end - w.count("t") for w, end in zip(words, ends, strict=True) if "t" in w)
-    return all(blocks.indexed(model, int(first)) for first in firsts)
-
-
 def pieces(text: str, model: Model) -> tuple[list[str], str]:
     """Parse the chunks of a user's layout for `model`, with the errors of its text."""
     return (text.split("|"), "") if model.hybrid else unroll(text)
@@ -340,6 +333,9 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
     """Check as PipelineParallelLayerLayout.validate_layer_layout does (pipeline_parallel_layer_layout.py:90-157)."""
     flat = "".join(words)
     mtp = [i for i, w in enumerate(words) if "m" in w]
+    ends = np.cumsum([w.count("t") for w in words])
+    firsts = (int(end) - w.count("t") for w, end in zip(words, ends, strict=True) if "t" in w)
+    keyed = all(blocks.indexed(model, first) for first in firsts)  # each chunk with layers chooses its own keys
     asked = (
         (len(words) == pp * vpp, f"{len(words)} chunks, and pp x vpp is {pp} x {vpp} = {pp * vpp}"),
         (flat.startswith("E"), "E, the embedding, has to come first"),
@@ -358,7 +354,7 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
             all(i // pp == vpp - 1 for i in mtp),
             f"MTP layers m belong in a rank's last virtual stage, one of the last {pp} chunks",
         ),
-        (_keyed(words, model), "a chunk starts with a layer that attends to the keys of a layer before it"),
+        (keyed, "a chunk starts with a layer that attends to the keys of a layer before it"),
     )
     return [why for fine, why in asked if not fine]
 
@@ -369,7 +365,13 @@ Floats = NDArray[np.float64]
 @lru_cache(maxsize=1024)
 def split_pattern(m: Model, pp: int) -> tuple[str, ...]:
     """Split the pattern into pp segments: the lightest possible heaviest stage, then all as even as possible."""
-    load = _loads(m)
+    # the weight of layers i to j - 1 as a stage, (layers + 1, layers + 1), infinite without layers
+    each = layer_weights(m)
+    upto = np.concatenate([[0.0], np.cumsum([each[letter] for letter in m.layer_pattern])])
+    load = upto[None, :] - upto[:, None]
+    load[:, -1] += each["last"]
+    i, j = np.indices(load.shape)
+    load = np.where(j > i, load, np.inf)
     heaviest = _best(load, pp, np.maximum)[1]
     even = np.where(load <= heaviest * (1 + 1e-9), load**2, np.inf)
     cuts = _best(even, pp, np.add)[0]
@@ -390,16 +392,6 @@ def layer_weights(m: Model) -> dict[str, float]:
     loss = h * m.vocab
     mtp = sum(of[letter] for letter in m.mtp_pattern) + 2 * h * h + loss
     return {**{k: float(v) for k, v in of.items()}, "last": float(loss + m.mtp_layers * mtp)}
-
-
-def _loads(m: Model) -> Floats:
-    """Return (layers + 1, layers + 1): the weight of layers i to j - 1 as a stage, infinite without layers."""
-    each = layer_weights(m)
-    upto = np.concatenate([[0.0], np.cumsum([each[letter] for letter in m.layer_pattern])])
-    load = upto[None, :] - upto[:, None]
-    load[:, -1] += each["last"]
-    i, j = np.indices(load.shape)
-    return np.where(j > i, load, np.inf)
 
 
 def _best(load: Floats, pp: int, joined: np.ufunc) -> tuple[list[int], float]:

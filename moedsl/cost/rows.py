@@ -105,20 +105,22 @@ class Levels:
     def kinds(self, names: Sequence[str], rows: int = 0) -> Table:
         """Return the unique combinations of some of the columns, for `rows` rows if all of them are scalars."""
         codes, size = np.zeros(max(self.rows, rows), np.int64), 1
-        found = {name: self._level(name) for name in names}
-        for values, index in found.values():
+        for name in names:
+            if name not in self._found:
+                values, index = _levels(self.columns[name])
+                self._found[name] = values, index.astype(np.int32)
+            values, index = self._found[name]
             if len(values) > 1:
                 codes *= len(values)
                 codes += index
                 size *= len(values)
-        kept, inverse = _compact(codes, size)
-        return Table(_decode(kept, {name: values for name, (values, _) in found.items()}), inverse)
-
-    def _level(self, name: str) -> tuple[Ints, NDArray[np.int32]]:
-        if name not in self._found:
-            values, index = _levels(self.columns[name])
-            self._found[name] = values, index.astype(np.int32)
-        return self._found[name]
+        codes, inverse = _compact(codes, size)
+        columns = dict[str, Ints]()
+        for name in reversed(names):
+            values, _ = self._found[name]
+            codes, at = np.divmod(codes, len(values))
+            columns[name] = values[at]
+        return Table(columns, inverse)
 
     @cached_property
     def _found(self) -> dict[str, tuple[Ints, NDArray[np.int32]]]:
@@ -162,32 +164,19 @@ def _levels(column: Ints) -> tuple[Ints, Index]:
     return _compact(column, top + 1) if low >= 0 else _sorted(column)
 
 
-def _flagged(column: Ints, size: int) -> tuple[Ints, Index]:
+def _compact(codes: Ints, size: int) -> tuple[Ints, Index]:
+    if size > FLAGS + FLAGS_A_ROW * len(codes):
+        return _sorted(codes)
     seen = np.zeros(size, bool)
-    seen[column] = True
+    seen[codes] = True
     values, place = seen.nonzero()[0], np.empty(size, np.intp)
     place[values] = np.arange(len(values))
-    return values, place[column]
-
-
-def _compact(codes: Ints, size: int) -> tuple[Ints, Index]:
-    return _flagged(codes, size) if size <= FLAGS + FLAGS_A_ROW * len(codes) else _sorted(codes)
+    return values, place[codes]
 
 
 def _sorted(codes: Ints) -> tuple[Ints, Index]:
     values, index = np.unique(codes, return_inverse=True)
     return values, index
-
-
-def _decode(codes: Ints, values: Mapping[str, Ints]) -> dict[str, Ints]:
-    out = dict[str, Ints]()
-    for name in reversed(list(values)):
-        if len(values[name]) == 1:
-            out[name] = np.full(len(codes), values[name][0])
-            continue
-        codes, at = np.divmod(codes, len(values[name]))
-        out[name] = values[name][at]
-    return out
 
 
 def picked(values: Sequence[ArrayLike], at: Ints) -> Floats:
@@ -214,16 +203,14 @@ def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Inde
     for kind, count in enumerate(np.bincount(which, minlength=kinds).tolist()):
         if count:
             rows, stages = order[start : start + count], profile(kind)
-            out[..., rows] = 0.0 if stages is None else _largest(stages, prices, at[rows])
             start += count
+            if stages is None:
+                out[..., rows] = 0.0
+            elif prices.shape[-1] <= 2 * count:  # of all columns first, because rows share many of them
+                out[..., rows] = (stages @ prices).max(axis=-2).take(at[rows], axis=-1)
+            else:
+                out[..., rows] = (stages @ prices.take(at[rows], axis=-1)).max(axis=-2)
     return out
-
-
-def _largest(stages: Floats, prices: Floats, at: Index) -> Floats:
-    """Return the largest over stages for some columns of prices: of all columns first if rows share many of them."""
-    if prices.shape[-1] <= 2 * len(at):
-        return (stages @ prices).max(axis=-2).take(at, axis=-1)
-    return (stages @ prices.take(at, axis=-1)).max(axis=-2)
 
 
 def undominated(profile: Floats) -> Floats:
@@ -244,21 +231,14 @@ class Known:
     def __init__(self) -> None:
         self._kept: dict[bytes, Floats] = {}
 
-    def prices(self, t: Table, names: Sequence[str], price: Callable[[Table], Floats], many: bool = False) -> Floats:
-        """Return `price(t)`, (..., rows), which depends on the named columns; of few rows, or if `many` are kept too,
-        only new ones are priced."""
-        if t.rows > (MOST if many else FEW):
+    def prices(self, t: Table, names: Sequence[str], price: Callable[[Table], Floats]) -> Floats:
+        """Return `price(t)`, (..., rows), which depends on the named columns; of few rows, only new ones are priced."""
+        if t.rows > FEW:
             return np.concatenate([price(part) for part in t.parts()], axis=-1)
         if len(self._kept) > MOST:
             self._kept = {}
-        kept, keys = self._kept, _keys(t, names)
+        columns = np.column_stack([t[name] for name in names]).astype(np.int64, order="C")
+        kept, keys = self._kept, columns.view(f"V{8 * len(names)}").ravel().tolist()
         if new := {key: i for i, key in enumerate(keys) if key not in kept}:
             kept.update(zip(new, np.moveaxis(price(t.take([*new.values()])), -1, 0), strict=True))
         return np.stack([kept[key] for key in keys], axis=-1)
-
-
-def _keys(t: Table, names: Sequence[str]) -> list[bytes]:
-    rows = np.empty((t.rows, len(names)), np.int64)
-    for i, name in enumerate(names):
-        rows[:, i] = t[name]
-    return rows.view(f"V{8 * len(names)}").ravel().tolist()

@@ -57,7 +57,11 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     shape = t.narrow(SHAPE)
     fullest = skew.fullest(m, shape)
     w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span, learns.rotates)
-    busy, repeated = computed(m, hw.constants, shape, w, learns), _again(m, t, shape, w)
+    busy = computed(m, hw.constants, shape, w, learns)
+    # what is recomputed is priced once for each shape and recompute set
+    keyed = Table({"shape": shape.inverse, "recompute": t["recompute"]}, shape.inverse).narrow(("shape", "recompute"))
+    again = compute.recomputed(m, w.take(keyed["shape"]), keyed)
+    repeated = {name: seconds[..., keyed.inverse] for name, seconds in again.items()}
     out: dict[str, StepPrices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": dict(busy)}
     moved, wires = _moved(m, hw, t, seq, learns, busy), _wires(m, hw, shape, seq, w, fullest)
     host = compute.host(m, hw, t, learns.adapter), compute.idle(m, hw, t)
@@ -90,25 +94,24 @@ def computed(m: Model, k: Constants, shape: Table, w: compute.Work, learns: Trai
 
 
 def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, StepPrices]:
-    """Return the seconds by part of `STEP` and feature, for every row of a table of `ONCE`."""
-    return {
-        "data_communication": communication.data(hw, t, gpus, _gathered(t, n), n.learning),
-        "optimizer": _optimizer(hw, t, gpus, n),
-    }
+    """Return the seconds by part of `STEP` and feature, for every row of a table of `ONCE`.
 
-
-def _gathered(t: Table, n: Counts) -> dict[str, Parameters]:
-    """Count the parameters that data parallelism gathers: with FSDP all, else those that the optimizer steps (core
-    distributed/distributed_data_parallel.py)."""
-    fsdp = formats.fsdp(t)
-
-    def some(every: int, learning: int) -> Floats:
-        return fsdp * every + (1 - fsdp) * learning
-
-    pairs = {name: (every, n.learning[name]) for name, every in n.all.items()}
-    return {
-        name: Parameters(some(a.dense, b.dense), some(a.expert, b.expert))  # type: ignore[arg-type]
+    Data parallelism gathers all parameters with FSDP, else those that the optimizer steps (core
+    distributed/distributed_data_parallel.py). Adam streams its state through HBM; with offloaded moments the host
+    steps.
+    """
+    fsdp, pairs = formats.fsdp(t), {name: (every, n.learning[name]) for name, every in n.all.items()}
+    gathered = {
+        name: Parameters(fsdp * a.dense + (1 - fsdp) * b.dense, fsdp * a.expert + (1 - fsdp) * b.expert)  # type: ignore[arg-type]
         for name, (a, b) in pairs.items()
+    }
+    each = (10.0 + 2 * (formats.master(t) + formats.moments(t))) / compute.stream(hw)
+    offloaded = t["offload"] == BY_NAME["offload"].words.index("optimizer")
+    each = np.where(offloaded, each + 1 / hw.constants.host_adam, each)
+    dense, expert = t["tp"] * t["pp"] / gpus, t["etp"] * t["ep"] * t["pp"] / gpus
+    return {
+        "data_communication": communication.data(hw, t, gpus, gathered, n.learning),
+        "optimizer": {name: each * (p.dense * dense + p.expert * expert) for name, p in n.learning.items()},
     }
 
 
@@ -223,23 +226,6 @@ def _layers(
         out[ALONE][name] = sum(single) + own - sum(paired) - waits
         for part, seconds in zip(MICROBATCH, (*paired, waits), strict=True):
             out[part][name] = seconds
-
-
-def _again(m: Model, t: Table, shape: Table, w: compute.Work) -> StepPrices:
-    """Return the recomputed seconds by kind of layer, computed once for each shape and recompute set."""
-    keyed = Table({"shape": shape.inverse, "recompute": t["recompute"]}, shape.inverse).narrow(("shape", "recompute"))
-    parts = compute.recomputed(m, w.take(keyed["shape"]), keyed)
-    return {name: seconds[..., keyed.inverse] for name, seconds in parts.items()}
-
-
-def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> StepPrices:
-    """Return the optimizer's seconds. Adam streams its state through HBM; with offloaded moments the host steps."""
-    each = (10.0 + 2 * (formats.master(t) + formats.moments(t))) / compute.stream(hw)
-    each = np.where(
-        t["offload"] == BY_NAME["offload"].words.index("optimizer"), each + 1 / hw.constants.host_adam, each
-    )
-    dense, expert = t["tp"] * t["pp"] / gpus, t["etp"] * t["ep"] * t["pp"] / gpus
-    return {name: each * (p.dense * dense + p.expert * expert) for name, p in n.learning.items()}
 
 
 def matrix(m: Model, prices: Mapping[str, StepPrices], parts: tuple[str, ...], rows: int) -> Floats:
@@ -382,14 +368,11 @@ def tower_prices(v: Vision, hw: Hardware, t: Table, gpus: int, learns: Trained) 
     roots = (encoder - parameters.vision_layers(v, tp), projector)
     out: list[dict[str, Prices]] = []
     for i, (count, learnt) in enumerate(((encoder, learns.tower), (projector, learns.projection))):
+        n = Counts({"vision": Parameters(count)}, {"vision": Parameters(count * learnt)})
         gathered = formats.fsdp(t) * roots[i] * (gpus > tp) * formats.BF16
         flowing: dict[str, Prices] = {"activations": {"vision_live": kept[i]}, "buffers": {"vision": gathered}}
-        out.append({**memory.held(_alone(count, learnt), t, gpus, hw.transposes), **flowing})
+        out.append({**memory.held(n, t, gpus, hw.transposes), **flowing})
     return tuple(out)
-
-
-def _alone(count: int, learns: bool) -> Counts:
-    return Counts({"vision": Parameters(count)}, {"vision": Parameters(count * learns)})
 
 
 def tower_seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tuple[Floats, Floats]:

@@ -1,62 +1,44 @@
 """The meshes and policies of a problem, with bounds on the prices of their layouts.
 
-The mesh table grows one axis at a time; each law applies as soon as its axes are bound, and meshes that cannot hold
-their weights are dropped before the last axes are enumerated. Each mesh has a lower bound of its rank, from prices with
-the best policies and the other keys at their least. Bounds of prices also show which meshes cannot obey the laws on
-them. No bound is above the true key.
+Each mesh has a lower bound of its rank: its time with the fastest policies, its memory with those that use the least,
+and the other keys at their least. Bounds of prices also show which meshes cannot obey the laws on them. No bound is
+above the true key.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import MEMORY, SPARES
 from moedsl.rules.evaluators import Column
 from moedsl.solver.intervals import may_satisfy, required
-from moedsl.solver.laws import SECONDS, TIME, Compiled, Floats, Law, Mask, Table, memory_of, obeyed
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Floats, Law, Mask, Table, obeyed
 from moedsl.solver.space import (
-    FIRST_BLOCK,
-    GUESSED,
     SLACK,
     Policies,
     Prices,
     by_meshes,
     extremes,
     graph_strength,
-    growing,
     least_memory_policies,
     least_memory_transport,
     mesh_table,
-    meshes_of,
-    most_divided_first,
-    most_memory_policies,
-    of_weights,
-    pipelines_table,
     policy_table,
-    share_of,
-    slowest,
-    wasteful_moves,
-    weights_table,
 )
 from moedsl.support import limits
 
 BATCH = 16_384
 """Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
-SEVERAL, SEVERAL_ROWS = 4, 1024
-"""The least policies and rows for which one bound of all policies refuses most rows before each is priced."""
 MOST_VALUES = 64
 """Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
-MOST_KEPT = 0.5
-"""The largest share of weights for which only their meshes are enumerated, not all."""
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 
@@ -92,34 +74,6 @@ class BoundedSpace:
         return self.near if all(np.array_equal(mine[n], its[n]) for n in names) else None
 
     @cached_property
-    def meshes_that_hold_weights(self) -> Table:
-        """The legal meshes whose ranks may hold their weights and optimizer state; if most do, all of them."""
-        if self._same is not None:
-            return self._same.meshes_that_hold_weights
-        weights, held = self._weights
-        few = np.count_nonzero(held) <= MOST_KEPT * len(held)
-        return meshes_of(self.c, weights.take(held)) if few else self.legal
-
-    @property
-    def could_hold(self) -> bool:
-        """Whether a rank of some mesh may hold its weights, gradients and optimizer state; false is certain."""
-        return bool(self._weights[1].any())
-
-    @cached_property
-    def _weights(self) -> tuple[Table, Mask]:
-        return weights(self.c, self.prices, self._frugal) if self._same is None else self._same._weights
-
-    @property
-    def _same(self) -> BoundedSpace | None:
-        """A search of the same space under the same laws."""
-        return self.like if self.like is not None and self.like.c.laws is self.c.laws else None
-
-    @property
-    def _screened(self) -> bool:
-        """Whether this search, or one like it, has already tested which meshes hold their weights."""
-        return "_weights" in vars(self) or (self._same is not None and self._same._screened)
-
-    @cached_property
     def _settled(self) -> dict[str, int]:
         """The policies that have one value in the whole space."""
         return {n: int(v[0]) for n, v in self.policies.axes.items() if len(v) and (v == v[0]).all()}
@@ -127,27 +81,21 @@ class BoundedSpace:
     @cached_property
     def _meshes(self) -> Table:
         """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
-        meshes = self.meshes_that_hold_weights if self._screened else self.legal
-        if not meshes.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
-            return meshes
-        timed = None if self.like is None else self.like._timed
-        known = {LEAST_TIME: timed._seconds} if timed is not None and meshes is self.legal else {}
-        return self._could_fit(meshes.with_columns(**known), "peak_memory")
+        if not self.legal.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
+            return self.legal
+        return self._could_fit(self.legal, "peak_memory")
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh to search with any policy; 0 if nothing reads them."""
         if not self._reads_time:
             return np.zeros(self._meshes.rows)
-        timed = self._timed
-        return timed._seconds if timed is not None and self._meshes is self.legal else self._least_time(self._meshes)
+        return self._times if self._meshes is self.legal else self._least_time(self._meshes)
 
-    @property
-    def _timed(self) -> BoundedSpace | None:
-        """Of this search and those like it, the first that has computed the least seconds of all legal meshes."""
-        earlier = None if self.like is None else self.like._timed
-        mine = "_seconds" in vars(self) and self._reads_time and self._meshes is self.legal
-        return earlier or (self if mine else None)
+    @cached_property
+    def _times(self) -> NDArray[np.floating[Any]]:
+        """The least seconds of each legal mesh with any policy."""
+        return self._least_time(self.legal) if self.like is None else self.like._times
 
     @cached_property
     def _reads_time(self) -> bool:
@@ -157,50 +105,7 @@ class BoundedSpace:
     @property
     def least_seconds(self) -> float:
         """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
-        timed = self if self._reads_time and self._meshes is self.legal else self._timed
-        seconds = self._least_time(self.legal) if timed is None else timed._seconds
-        return float(seconds.min())
-
-    @cached_property
-    def _in_time(self) -> Mask:
-        """A mask of the meshes to search whose least seconds obey the limits of the step time."""
-        return self._within_time(self._time_limits, self._meshes, self._seconds * (1 - SLACK))
-
-    @property
-    def could_be_fast(self) -> bool:
-        """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain. True where
-        the seconds of all meshes are known already."""
-        if not self._time_limits or self._timed is not None:
-            return True
-        worked = in_time(self.c, self.prices, self.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES), self._time_limits)
-        for meshes in (meshes_of(self.c, part) for part in worked):
-            seconds = self._least_time(meshes) * (1 - SLACK) if meshes.rows else np.empty(0)
-            if meshes.rows and self._within_time(self._time_limits, meshes, seconds).any():
-                return True
-        return False
-
-    @cached_property
-    def _time_limits(self) -> list[Law]:
-        return [law for law in self.c.laws if TIME in law.bounded]
-
-    def could_fit(self) -> bool:
-        """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
-        return self._some_fit(self.meshes_that_hold_weights, most_divided_first(self.meshes_that_hold_weights))
-
-    @property
-    def seems_full(self) -> bool:
-        """Whether the space is large, and of some of its meshes not even the most divided fit in memory."""
-        if self.legal.rows <= FIRST_BLOCK:
-            return False
-        some = np.arange(0, self.legal.rows, self.legal.rows // FIRST_BLOCK)
-        return not self._some_fit(self.legal, [some[np.argsort(share_of(self.legal.take(some)))[:GUESSED]]])
-
-    def _some_fit(self, meshes: Table, parts: Iterable[NDArray[np.intp]]) -> bool:
-        """Whether one of some meshes at some positions fits in memory with the policies that use the least, in any
-        time."""
-        in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if TIME not in w.bounded))
-        space, policies = BoundedSpace(in_any_time, self.prices, self), self._frugal
-        return any(space._capped(meshes.take(at), policies, ()).rows for at in parts)
+        return float(self._times.min())
 
     def _could_fit(self, meshes: Table, *prices: str) -> Table:
         """The meshes that the laws allow with the settled policies, and that fit with those that use the least memory;
@@ -208,25 +113,21 @@ class BoundedSpace:
         return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), self._frugal, prices)
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
-        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them: what is
-        known first, then the limits that the run states."""
+        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them: time
+        first, which other bounds may need too, then the limits that the run states."""
         limits.go_on()
         bounded = {name for law in self.c.laws for name in law.bounded}
-        stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded} - {TIME}
-        joint = any({TIME} < law.bounded for law in self.c.laws)  # then the seconds are a part of each other bound
-        known = {TIME} if joint or LEAST_TIME in table.axes else set[str]()
-        for name in sorted(bounded, key=lambda name: (name not in known, name not in stated, name)):
+        stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded}
+        for name in sorted(bounded, key=lambda name: (name != TIME, name not in stated, name)):
             caps = [law for law in self.c.laws if name in law.bounded]
             if not table.rows:
                 break
             if name == TIME:
                 seconds = (self._least_times if MEMORY_POLICIES[0] in table.axes else self._least_time)(table)
-                table = table.with_columns(**{LEAST_TIME: seconds}) if joint else table
-                table = table.take(self._within_time(caps, table, seconds * (1 - SLACK)))
+                table = table.with_columns(**{LEAST_TIME: seconds})
+                table = table.take(self._could_obey(caps, table, TIME, seconds * (1 - SLACK)))
             else:
                 table = table.take(self._within_caps(caps, name, table, policies))
-        if self._floors and table.rows:
-            table = table.take(self._above_floors(table))
         return table.with_columns(**{n: self._most_frugal(n, table, policies) for n in prices})
 
     def _within_caps(self, caps: Sequence[Law], price: str, table: Table, policies: Policies) -> Mask:
@@ -234,9 +135,6 @@ class BoundedSpace:
         kept = np.zeros(table.rows, dtype=bool)
         for may, group in by_meshes(self.c, table, policies):
             left = np.flatnonzero(may & ~kept)
-            if len(group) >= SEVERAL and len(left) >= SEVERAL_ROWS:
-                rest = table.take(left)
-                left = left[self._could_obey(caps, rest, price, self._memory_price(price, rest, group))]
             for some in _batches(group, len(left)):
                 rest = table.take(left)
                 good = self._could_obey(caps, rest, price, self._best_with(price, rest, some))
@@ -246,57 +144,10 @@ class BoundedSpace:
                     break
         return kept
 
-    @cached_property
-    def _floors(self) -> list[Law]:
-        """The laws that refuse every layout that uses no memory."""
-        none = {"peak_memory": 0.0, **dict.fromkeys(SPARES, self.c.problem.program.hardware.shown)}
-        by_memory = [law for law in self.c.laws if law.bounded - {TIME}]
-        return [
-            law for law in by_memory if not may_satisfy(self.c.problem, [law], self.c.empty(), none, (), none).any()
-        ]
-
-    def _above_floors(self, table: Table) -> Mask:
-        """A mask of the rows that could obey the laws against too little memory, by the most that any policies use."""
-        names = memory_of(self._floors)
-        reached, policies = np.zeros(table.rows, dtype=bool), self._wasteful
-        if MEMORY_POLICIES[0] in table.axes:
-            policies = wasteful_moves(self.c.problem.domains)
-        for may, group in by_meshes(self.c, table, policies):
-            at = np.flatnonzero(may & ~reached)
-            for some in _batches(group, len(at)):
-                if not len(at):
-                    break
-                rest = table.take(at)
-                priced = memory_prices(self.prices, names, _with_each(rest, some))
-                each = {n: column.reshape(rest.rows, len(some)) for n, column in priced.items()}
-                most = {n: (np.max if n == "peak_memory" else np.min)(column, axis=1) for n, column in each.items()}
-                good = may_satisfy(self.c.problem, self._floors, rest, {}, self._required, most)
-                reached[at[good]] = True
-                at = at[~good]
-        return reached
-
-    def _within_time(self, laws: Sequence[Law], table: Table, seconds: NDArray[np.floating[Any]]) -> Mask:
-        """A mask of the rows of at least so many seconds that could obey some laws: if they refuse a row for too few
-        seconds, by the most that it could take too."""
-        keep = self._could_obey(laws, table, TIME, seconds)
-        if not self._could_obey(laws, table, TIME, seconds, dict.fromkeys(SECONDS, seconds))[keep].all():
-            some = table.take(keep)
-            most = self._most_seconds(some) * (1 + SLACK) + SLACK
-            others = {TIME: most, "score": most * math.prod(1 + law.rule.worth for law in self.c.advice)}
-            keep[keep] = self._could_obey(laws, some, TIME, seconds[keep], others)
-        return keep
-
-    def _could_obey(
-        self,
-        laws: Iterable[Law],
-        table: Table,
-        price: str,
-        bound: NDArray[np.floating[Any]],
-        others: Mapping[str, Column] = {},
-    ) -> Mask:
+    def _could_obey(self, laws: Iterable[Law], table: Table, price: str, bound: NDArray[np.floating[Any]]) -> Mask:
         """A mask of the rows that could obey some laws, by a bound of one price, and the seconds as far as known."""
         known = {TIME: table.axes[LEAST_TIME] * (1 - SLACK)} if LEAST_TIME in table.axes else {}
-        return may_satisfy(self.c.problem, laws, table, {**known, price: bound}, self._required, others)
+        return may_satisfy(self.c.problem, laws, table, {**known, price: bound}, self._required)
 
     @cached_property
     def _required(self) -> list[str]:
@@ -313,23 +164,16 @@ class BoundedSpace:
                 out[at] = best(out[at], self._best_with(price, table.take(at), some))
         return out
 
-    def _best_with(self, price: str, table: Table, policies: Policies) -> Floats:
-        """The least peak, or the most spare memory, of each row with any of a batch of policies."""
-        best = np.minimum if price == "peak_memory" else np.maximum
-        return best.reduce(self._priced_with(price, table, policies), axis=1)
-
-    def _priced_with(self, price: str, table: Table, policies: Policies) -> NDArray[np.floating[Any]]:
-        """A price of memory of each row, by policy."""
+    def _best_with(self, price: str, table: Table, policies: Policies) -> NDArray[np.floating[Any]]:
+        """The least peak, or the most spare memory, of each row with any of a batch of policies and
+        the best dispatcher."""
         if not table.rows:
-            return np.empty((0, len(policies)))
-        return self._memory_price(price, _with_each(table, policies)).reshape(table.rows, len(policies))
-
-    def _memory_price(self, price: str, rows: Table, policies: Policies = ()) -> NDArray[np.floating[Any]]:
-        """A price of memory of each row with the best dispatcher; with some policies, a bound of it with any."""
+            return np.empty(0)
+        rows = _with_each(table, policies)
         if price == "peak_memory":
-            return self.prices.memory(rows, policies=policies)
-        dispatchers = self.c.problem.domains["dispatcher"].tolist()
-        return self.prices.spare(rows, SPARES[price], dispatchers, policies)
+            return self.prices.memory(rows).reshape(table.rows, len(policies)).min(axis=1)
+        left = self.prices.spare(rows, SPARES[price], self.c.problem.domains["dispatcher"].tolist())
+        return left.reshape(table.rows, len(policies)).max(axis=1)
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh with any policy."""
@@ -340,21 +184,10 @@ class BoundedSpace:
         )
         return functools.reduce(np.minimum, priced)
 
-    def _most_seconds(self, table: Table) -> NDArray[np.floating[Any]]:
-        """The most seconds of each row with any policy that it leaves open."""
-        names = TRANSPORT_POLICIES if MEMORY_POLICIES[0] in table.axes else MEMORY_POLICIES + TRANSPORT_POLICIES
-        each = (self.prices.time(table.assume(**some)) for some in slowest(self.c.problem.domains, names))
-        return functools.reduce(np.maximum, each)
-
     @cached_property
     def _frugal(self) -> Policies:
         """Policies that can use the least memory."""
         return least_memory_policies(self.c, self.policies) if self.policies.rows else []
-
-    @cached_property
-    def _wasteful(self) -> Policies:
-        """Policies that can use the most memory."""
-        return most_memory_policies(self.c, self.policies) if self.policies.rows else []
 
     def fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
         """Values of some policies that can be the fastest; for graphs, the strongest set."""
@@ -433,32 +266,3 @@ def number(value: Column, rows: int, negate: bool) -> Floats:
     """A value as a column; of a condition that should hold, 1 where it does not."""
     out = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
     return 1.0 - out if negate else out
-
-
-def weights(c: Compiled, prices: Prices, policies: Policies) -> tuple[Table, Mask]:
-    """What decides the weights of a rank in every legal mesh, with a mask of the rows that a rank may hold with any of
-    some policies under the laws on memory; one row that it may hold if there are none."""
-    caps = [law for law in c.laws if law.bounded - {TIME}]
-    if not caps:
-        return c.empty(), np.ones(1, dtype=bool)
-    table, shown, fitting = weights_table(c), c.problem.program.hardware.shown, required(c)
-    kept = np.zeros(table.rows, dtype=bool)
-    for may, group in by_meshes(c, table, of_weights(policies)):
-        for some in group:
-            held = prices.held(table.assume(**some))
-            bounds = {"peak_memory": held, **dict.fromkeys(SPARES, shown - held)}
-            kept |= may & may_satisfy(c.problem, caps, table, bounds, fitting)
-    return table, kept
-
-
-def in_time(c: Compiled, prices: Prices, policies: Iterable[dict[str, int]], limits: Sequence[Law]) -> list[Table]:
-    """The legal meshes without VPP whose work with the best of some policies obeys limits of the step time, in growing
-    parts, the least work first."""
-    meshes = pipelines_table(c)
-    if not meshes.rows:
-        return []
-    most = meshes.assume(vpp=int(c.problem.domains["vpp"].max()))
-    seconds = functools.reduce(np.minimum, (prices.work(most.assume(**some)) for some in policies))
-    least = (seconds + prices.overhead) * (1 - SLACK) - SLACK  # a price is in whole nanoseconds
-    left = np.flatnonzero(may_satisfy(c.problem, limits, meshes, {TIME: least}))
-    return [meshes.take(at) for at in growing(left[np.argsort(seconds[left], kind="stable")])]

@@ -1,11 +1,8 @@
 """Answer yes-or-no questions about a problem without ranking its layouts.
 
 - Does any layout obey every law, prices included? The search stops at the first one (`fits`, `layouts`).
-- Which layout needs the least memory? A mesh whose ranks hold more than a known layout is skipped (`least_memory`).
 - Which laws does a fully pinned run break? The scalar evaluator tells, without search or prices (`violations`).
-
-- What is the next number of GPUs on which a layout fits? Numbers that cannot have one are not searched
-  (`next_that_fits`): `least_seconds` bounds the step on several numbers at once.
+- What is the next number of GPUs on which a layout fits? (`next_that_fits`)
 """
 
 from __future__ import annotations
@@ -13,42 +10,22 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from attrs import evolve
 
-from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.facts.machines import gpu_counts as counts
-from moedsl.lang import ast
 from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
-from moedsl.rules.stdlib import RuleId
 from moedsl.solver.bounded_space import LEAST_TIME
 from moedsl.solver.conflicts import legal_on
 from moedsl.solver.intervals import may_satisfy
-from moedsl.solver.laws import (
-    SECONDS,
-    TIME,
-    Compiled,
-    Floats,
-    Law,
-    Mask,
-    Row,
-    Table,
-    closure,
-    compile_problem,
-    different,
-    obeyed,
-    reads,
-    reads_price,
-    time_limits,
-)
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Table, reads_price, time_limits
 from moedsl.solver.problem import Problem, facts, lower, pinned_row
 from moedsl.solver.search import Search
-from moedsl.solver.solve import KERNELS, Chosen, environment, make_cost, of_same_space, solve
-from moedsl.solver.space import FIRST_BLOCK, LARGEST_CHUNK, SLACK, Prices, halves, most_divided_first
+from moedsl.solver.solve import Chosen, environment, make_cost, of_same_space, solve
+from moedsl.solver.space import LARGEST_CHUNK, Prices, most_divided_first
 
 GROWTH, FIRST_ROWS = 8, 512
 """Rows of the smallest meshes of a part that are expanded first, and the growth of the next ones."""
@@ -63,7 +40,7 @@ def layouts(c: Chosen, like: Search | None = None, legal: bool = False) -> int:
     """The number of legal meshes of a compiled problem; 0 if no layout fits. `legal` if some layout is probably legal:
     else that is found out first."""
     search = _Any(c.compiled, c.cost, of_same_space(like, c.compiled, c.cost) or c.search)
-    return search.legal.rows if (legal or legal_on(c.compiled)) and search.could_hold and search.found() else 0
+    return search.legal.rows if (legal or legal_on(c.compiled)) and search.found() else 0
 
 
 def fits_where_legal(c: Compiled, prices: Prices, like: Search) -> bool:
@@ -81,24 +58,21 @@ class _Any(Search):
     """A search that stops at its first row."""
 
     def found(self) -> bool:
-        if not self.could_be_fast or not self.meshes_that_hold_weights.rows or not self.policies.rows:
+        """Whether any layout obeys every law; in each part of the meshes, those with the least memory come first."""
+        meshes, policies = self.legal, self.policies
+        if not meshes.rows or not policies.rows:
             return False
-        meshes = self.meshes_that_hold_weights
-        timed = None if self.like is None else self.like._timed
-        if timed is not None and self._time_limits and meshes is self.legal:  # a search of this space has them
-            meshes = meshes.with_columns(**{LEAST_TIME: timed._seconds})
-        return any(self._some(meshes.take(part), self.policies) for part in most_divided_first(meshes))
-
-    def _some(self, meshes: Table, policies: Table) -> bool:
-        """Whether any row of some meshes fits; meshes with the least memory are tried first."""
-        meshes = self._could_fit(meshes, "peak_memory")
-        order = np.argsort(meshes.axes["peak_memory"], kind="stable")
-        at, step = 0, max(1, FIRST_ROWS // policies.rows)
-        while at < len(order):
-            part = meshes.take(order[at : at + step])
-            if self._moved(self._could_hold(self._held(part, policies)), policies).rows:
-                return True
-            at, step = at + step, min(step * GROWTH, max(1, LARGEST_CHUNK // policies.rows))
+        if any(TIME in law.bounded for law in self.c.laws):
+            meshes = meshes.with_columns(**{LEAST_TIME: self._times})
+        for part in most_divided_first(meshes):
+            some = self._could_fit(meshes.take(part), "peak_memory")
+            order = np.argsort(some.axes["peak_memory"], kind="stable")
+            at, step = 0, max(1, FIRST_ROWS // policies.rows)
+            while at < len(order):
+                held = self._held(some.take(order[at : at + step]), policies)
+                if self._moved(self._could_hold(held), policies).rows:
+                    return True
+                at, step = at + step, min(step * GROWTH, max(1, LARGEST_CHUNK // policies.rows))
         return False
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
@@ -108,21 +82,6 @@ class _Any(Search):
             return super()._priced(table, slowest)
         judged = [n for n in self.c.memory_read if any(n in w.needs for w in laws)]
         return self._within_memory(table, judged, laws)
-
-
-def least_memory(c: Chosen) -> Row | None:
-    """The best layout of a compiled problem that ranks its layouts by `peak_memory`."""
-    search = c.search
-    if not c.compiled.wishes and search.legal.rows > FIRST_BLOCK:  # else one that follows a wish may need more
-        most = search.least_peak(search.legal.take(next(most_divided_first(search.legal))))
-        if np.isfinite(most):
-            # No layout that needs more than one of these few is the least: that becomes a law
-            rule = c.compiled.ranks[0].rule
-            price, number = ast.Name("peak_memory", rule.span), ast.Number(most, None, f"{most}", rule.span)
-            limit = evolve(rule, kind="require", when=None, expr=ast.Binary("<=", price, number, rule.span))
-            law = Law(limit, limit.expr, frozenset({"peak_memory"}), lambda table: table["peak_memory"] <= most)
-            search = Search(evolve(c.compiled, laws=(*c.compiled.laws, law)), c.cost, search)
-    return next(iter(search.run().rows), None) if search.could_hold else None
 
 
 def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
@@ -136,82 +95,6 @@ def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
     return tuple(r for r in laws if not r.holds(env))
 
 
-DIFFER = frozenset({"gpus", "global_batch"})
-"""The facts that may differ between the problems."""
-MICROBATCHES = "num_microbatches"
-
-
-def least_seconds(problems: Sequence[Problem]) -> list[float]:
-    """Bounds of a step's seconds for each problem: the work of its microbatches, spread evenly over the GPUs that share
-    it, and the bubble of so many stages that each replica has a microbatch, with a VPP that the laws allow for fewer
-    microbatches than stages where it has fewer; 0 if nothing bounds it."""
-    joined = _joined(problems) if problems else None
-    if joined is None or RuleId.BATCH in joined.c.problem.program.allows:  # else microbatches can be fewer
-        return [0.0] * len(problems)
-    pipes, meshes = halves(joined.c)
-    if not pipes.rows or not meshes.rows:
-        return [np.inf] * len(problems)
-    alone = evolve(joined.prices, gpus=1, global_batch=1)  # one microbatch, on one stage
-    each = (
-        alone.work(meshes.assume(pp=1, vpp=1, **some)) for some in joined.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES)
-    )
-    work, idle = functools.reduce(np.minimum, each), _idle(pipes)
-    idle_of_few = _idle(pipes.take(_with_few_microbatches(joined.c, pipes)))
-    batches = meshes["tp"] * meshes["cp"] / meshes["micro_batch"]  # of one stage, for a sequence on each GPU
-
-    def least(x: Problem) -> float:
-        on_one_stage = batches * (x.global_batch / x.gpus)
-        stages = 1 / on_one_stage
-        idles = np.where(on_one_stage < 1 - SLACK, idle_of_few(stages), idle(stages))
-        least = float(np.min(work * (on_one_stage + idles))) + joined.prices.overhead
-        return least * (1 - SLACK) - SLACK  # a price is in whole nanoseconds
-
-    return [least(x) for x in problems]
-
-
-def _idle(pipes: Table) -> Callable[[Floats], Floats]:
-    """The least bubble of a pipeline of at least so many stages, in microbatches; infinite if there is none."""
-    each = (1 - 1 / pipes["pp"]) / pipes["vpp"]
-    order = np.argsort(pipes["pp"], kind="stable")
-    stages, least = pipes["pp"][order], np.minimum.accumulate(each[order][::-1])[::-1]
-    ends = np.append(least, np.inf)
-    return lambda some: ends[np.searchsorted(stages, some * (1 - SLACK))]
-
-
-def _with_few_microbatches(c: Compiled, pipes: Table) -> Mask:
-    """A mask of the pipelines that may have fewer microbatches than stages, by the laws that read nothing else."""
-    laws = [w for w in c.laws if MICROBATCHES in w.rule.reads <= {*pipes.axes, MICROBATCHES}]
-    numbers = np.arange(1, max(2, int(pipes.axes["pp"].max())))
-    rows = pipes.times({MICROBATCHES: numbers})
-    some = (rows[MICROBATCHES] < rows["pp"]) & obeyed(laws, rows)
-    return some.reshape(pipes.rows, len(numbers)).any(axis=1)
-
-
-def _joined(problems: Sequence[Problem]) -> Search | None:
-    """A space with the meshes of every problem, in which each law is that of any of them; None if more differs. It
-    has the most GPUs and the smallest batch, with which a mesh has the fewest microbatches."""
-    most = max(problems, key=lambda x: x.gpus)
-    p, differ = most.program, {n for n, v in most.codes.items() if any(x.codes[n] != v for x in problems)} | {"gpus"}
-    kernels = (r for name in KERNELS for r in p.named("derive", name))
-    if not differ <= DIFFER or any(reads(p, r) & differ for r in kernels):
-        return None
-    domains = {n: different(np.concatenate([x.domains[n] for x in problems])) for n in most.domains}
-    cost = evolve(make_cost(most), global_batch=min(x.global_batch for x in problems))
-    c = compile_problem(evolve(most, domains=domains), {"has_layout": cost.has_layout})
-    facts = [{n: x.codes[n] for n in DIFFER} for x in problems]
-    laws = (
-        _of_any(w, facts) if reads(p, w.rule) & differ else w
-        for w in c.laws
-        if not (reads(p, w.rule) if w.priced else closure(w.rule.when_reads, p.of("let"))) & differ
-    )
-    return Search(evolve(c, laws=tuple(laws)), cost)
-
-
-def _of_any(law: Law, facts: Sequence[Mapping[str, Any]]) -> Law:
-    """A law that holds where it does with some of the facts."""
-    return evolve(law, value=lambda table: np.logical_or.reduce([law.holds(table.assume(**each)) for each in facts]))
-
-
 MOST_TIMES = 64
 """The largest multiple of the GPUs to try."""
 GAIN = 2.0
@@ -223,47 +106,35 @@ def next_that_fits(c: Chosen) -> Chosen | None:
 
     A layout needs no more memory on more GPUs: if none fits on the largest number with a legal one, no number is tried.
     Else an octave of them at a time is left out if none fits on those that divide well. Where the step time is
-    limited, numbers are left out on which each GPU would have to be more than GAIN times as fast, or no mesh is fast
-    enough.
+    limited, numbers are left out on which each GPU would have to be more than GAIN times as fast.
     """
     p, gpus = c.problem.program, c.problem.gpus
     numbers = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
-    legal = legal_on(c.compiled)
-    timed = any(TIME in w.bounded for w in c.compiled.laws)
-    if timed and numbers:
-        numbers = _fast_enough(c, numbers, legal)
-    if legal:
-        largest = next(filter(_legal, (solve(p, n, keep=0) for n in reversed(numbers))), None)
-        if largest is None or not largest.search.could_fit():
+    if legal_on(c.compiled):
+        if any(TIME in law.bounded for law in c.compiled.laws):
+            rate = GAIN * c.cost.tokens_per_second_per_gpu(c.search.least_seconds)
+            each = (facts(p, n) for n in numbers)
+            with np.errstate(divide="ignore"):  # a layout that takes forever
+                numbers = [x.gpus for x in each if fast_enough(x, x.global_batch * x.values["seq"] / (x.gpus * rate))]
+        more = (solve(p, n, keep=0) for n in reversed(numbers))
+        largest = next((x for x in more if legal_on(x.compiled)), None)
+        if largest is None:
+            return None
+        in_any_time = tuple(w for w in largest.compiled.laws if TIME not in w.bounded)
+        if not _Any(evolve(largest.compiled, laws=in_any_time), largest.cost).found():
             return None
     octaves = itertools.groupby(numbers, lambda n: math.ceil(n / gpus - 1).bit_length())  # the double is in the first
-    found = (_first(p, [*octave]) for _, octave in octaves)
+    found = (_first_of_octave(p, [*octave]) for _, octave in octaves)
     return next((more for more in found if more is not None), None)
 
 
-def _first(p: Program, numbers: Sequence[int]) -> Chosen | None:
+def _first_of_octave(p: Program, numbers: Sequence[int]) -> Chosen | None:
     """The problem on the first of some numbers of GPUs with a layout that fits, if one fits on the largest number or on
     one that divides well; if none of those has a legal layout, on the largest that has one."""
     compiled = functools.cache(lambda n: solve(p, n, keep=0))
     divide_well = {max(numbers, key=lambda n: (n % odd == 0, n & -n, n)) for odd in (1, 3)}
-    tried = [n for n in sorted({numbers[-1], *divide_well}, reverse=True) if _legal(compiled(n))]
-    tried = tried or [next((n for n in reversed(numbers) if _legal(compiled(n))), numbers[-1])]
+    tried = [n for n in sorted({numbers[-1], *divide_well}, reverse=True) if legal_on(compiled(n).compiled)]
+    tried = tried or [next((n for n in reversed(numbers) if legal_on(compiled(n).compiled)), numbers[-1])]
     if not any(layouts(compiled(n)) for n in tried):
         return None
     return next(more for more in map(compiled, numbers) if layouts(more))
-
-
-def _legal(c: Chosen) -> bool:
-    return legal_on(c.compiled)
-
-
-def _fast_enough(c: Chosen, numbers: Sequence[int], legal: bool) -> list[int]:
-    """The numbers on which some GPU could be fast enough."""
-    p = c.problem.program
-    if legal:
-        rate = GAIN * c.cost.tokens_per_second_per_gpu(c.search.least_seconds)
-        each = (facts(p, n) for n in numbers)
-        with np.errstate(divide="ignore"):  # a layout that takes forever
-            numbers = [x.gpus for x in each if fast_enough(x, x.global_batch * x.values["seq"] / (x.gpus * rate))]
-    problems = [lower(p, n) for n in numbers]
-    return [x.gpus for x, least in zip(problems, least_seconds(problems), strict=True) if fast_enough(x, least)]

@@ -149,8 +149,17 @@ def briefly(c: Chosen) -> Infeasible:
     """Find a minimal conflict, without changes, which take a search each."""
     all_ = members(c.compiled)
     legal = legal_on(c.compiled)
-    core = tuple(_priced_core(c, all_) if legal else minimal(all_, Legality(c.compiled, all_).holds))
-    return Infeasible(c, core, legal)
+    if not legal:
+        return Infeasible(c, tuple(minimal(all_, Legality(c.compiled, all_).holds)), legal)
+    # of wishes, and of the user's laws on prices, under which no legal layout meets the limits; other laws stay
+    limits = _price_limits(c.problem.program, all_)
+    soft = [m for m in all_ if m.stated or m.kind == "candidates" or m in limits]
+    stay = [m for m in all_ if m not in soft]
+
+    def fits_with(active: list[Member]) -> bool:
+        return fits_where_legal(relaxed(c.compiled, inactive(all_, stay + active)), c.cost, c.search)
+
+    return Infeasible(c, tuple(minimal(soft, fits_with)), legal)
 
 
 def telling(x: NoLayout) -> Chosen:
@@ -167,19 +176,6 @@ def telling(x: NoLayout) -> Chosen:
         left = without(p, [m for m in briefly(solve(p, node, keep=0, must_fit=LAST)).core if m.is_negotiable])
         gpus = next((n for n in counts(p.hardware, above=node - 1) if fits(left, n)), node)
     return solve(p, gpus, keep=0, must_fit=LAST)
-
-
-def _priced_core(c: Chosen, all_: list[Member]) -> list[Member]:
-    """Find a minimal set of wishes, and of the user's laws on prices, under which no legal layout meets the limits of
-    memory and time; other laws stay."""
-    limits = _price_limits(c.problem.program, all_)
-    soft = [m for m in all_ if m.stated or m.kind == "candidates" or m in limits]
-    background = [m for m in all_ if m not in soft]
-
-    def test(active: list[Member]) -> bool:
-        return fits_where_legal(relaxed(c.compiled, inactive(all_, background + active)), c.cost, c.search)
-
-    return minimal(soft, test)
 
 
 def _price_limits(p: Program, all_: Sequence[Member]) -> list[Member]:

@@ -27,24 +27,17 @@ _AT_LEAST_BEST = ("spare_memory", "spare_at_best")
 
 
 def may_satisfy(
-    problem: Problem,
-    laws: Iterable[Law],
-    table: Table,
-    bounds: Mapping[str, Column],
-    required: Iterable[str] = (),
-    others: Mapping[str, Column] = {},
+    problem: Problem, laws: Iterable[Law], table: Table, bounds: Mapping[str, Column], required: Iterable[str] = ()
 ) -> Mask:
     """The rows that could obey every law. A bound is the least peak or step time, or the most spare memory; no score is
-    less than the step time. `others` are bounds from the other side. Of the `required` cases no spare memory is
-    negative."""
+    less than the step time. Of the `required` cases no spare memory is negative."""
     prices: dict[str, Interval] = dict.fromkeys(required, (0.0, np.inf))
     shown = problem.program.hardware.shown if any(name in _AT_LEAST_BEST for name in prices) else np.inf
-    prices["peak_memory"] = bounds.get("peak_memory", 0.0), np.minimum(shown, others.get("peak_memory", np.inf))
-    for name in (bounds.keys() | others.keys()) & SPARES.keys():
-        least, most = prices.get(name, ANY)
-        prices[name] = np.maximum(least, others.get(name, -np.inf)), bounds.get(name, most)
+    prices["peak_memory"] = bounds.get("peak_memory", 0.0), shown
+    for name in bounds.keys() & SPARES.keys():
+        prices[name] = prices.get(name, ANY)[0], bounds[name]
     if TIME in bounds:
-        prices |= {name: (bounds[TIME], others.get(name, np.inf)) for name in (TIME, *SECONDS)}
+        prices |= dict.fromkeys(SECONDS, (bounds[TIME], np.inf))
     of, keep = _Bounds(problem, table, prices).of, np.ones(table.rows, dtype=bool)
     with np.errstate(all="ignore"):
         for law in laws:
@@ -73,7 +66,15 @@ class _Bounds:
             return value, value
         match e:
             case ast.Name():
-                return self._name(ALIASES.get(e.id, e.id))
+                name = ALIASES.get(e.id, e.id)
+                if name in COSTS:
+                    return self.prices.get(name, ANY if name in SPARES else (0.0, np.inf))
+                if self.problem.program.named("let", name):
+                    return self._let(name)
+                kind, domain = rules.compiler.types.get(name), self.problem.domains.get(name)
+                if kind in (NUMBER, FLAG) and domain is not None and len(domain):
+                    return domain.min(), domain.max()
+                return ANY if kind == NUMBER else EITHER if kind == FLAG else None
             case ast.Unary():
                 x = self.of(e.value)
                 if x is None:
@@ -81,7 +82,12 @@ class _Bounds:
                 least, most = x
                 return _not(x) if e.op == "not" else (np.negative(most), np.negative(least))
             case ast.If():
-                return _if(*(self.of(part) for part in (e.test, e.then, e.otherwise)))
+                (must, can), a, b = self.of(e.test) or EITHER, self.of(e.then), self.of(e.otherwise)
+                if a is None or b is None:
+                    return None
+                both = np.minimum(a[0], b[0]), np.maximum(a[1], b[1])
+                least, most = (np.where(must, x, np.where(can, y, z)) for x, y, z in zip(a, both, b, strict=True))
+                return least, most
             case ast.Binary():
                 a = self.of(e.left)
                 b = self.of(e.right)
@@ -90,29 +96,25 @@ class _Bounds:
                     return EITHER if BINARY[e.op].result == FLAG else ANY
                 return compute(a, b)
             case ast.Call():
-                return _call(e.func.id, [self.of(a) for a in e.args])
+                f, args = FUNCTIONS[e.func.id], [self.of(a) for a in e.args]
+                if f.result not in (NUMBER, FLAG):
+                    return None
+                if e.func.id not in MONOTONE or f.column is None or any(a is None for a in args):
+                    return EITHER if f.result == FLAG else ANY
+                least, most = (f.column(*ends) for ends in zip(*(a for a in args if a is not None), strict=True))
+                return least, most
             case _:
                 return None
 
-    def _name(self, name: str) -> Interval | None:
-        p = self.problem.program
-        if name in COSTS:
-            return self.prices.get(name, ANY if name in SPARES else (0.0, np.inf))
-        if p.named("let", name):
-            # Bound a let after those that it reads, each once: there may be long chains of them
-            if name not in self._lets:
-                lets = self.problem.program.of("let")
-                read = closure([name], lets) - self._lets.keys()
-                for r in lets:
-                    if r.name in read:
-                        self._lets[r.name] = self.of(r.expr)
-            return self._lets[name]
-        kind, domain = p.rules.compiler.types.get(name), self.problem.domains.get(name)
-        if kind not in (NUMBER, FLAG):
-            return None
-        if domain is None or not len(domain):
-            return ANY if kind == NUMBER else EITHER
-        return domain.min(), domain.max()
+    def _let(self, name: str) -> Interval | None:
+        """The interval of a let, after those that it reads, each once: there may be long chains of them."""
+        if name not in self._lets:
+            lets = self.problem.program.of("let")
+            read = closure([name], lets) - self._lets.keys()
+            for r in lets:
+                if r.name in read:
+                    self._lets[r.name] = self.of(r.expr)
+        return self._lets[name]
 
     @cached_property
     def _lets(self) -> dict[str, Interval | None]:
@@ -128,25 +130,6 @@ def _is_word(e: ast.Expr, types: Mapping[str, Any]) -> bool:
     return isinstance(e, ast.List | ast.String) or (
         isinstance(e, ast.Call) and FUNCTIONS[e.func.id].result not in (NUMBER, FLAG)
     )
-
-
-def _if(test: Interval | None, then: Interval | None, otherwise: Interval | None) -> Interval | None:
-    if then is None or otherwise is None:
-        return None
-    must, can = test or EITHER
-    both = np.minimum(then[0], otherwise[0]), np.maximum(then[1], otherwise[1])
-    least, most = (np.where(must, a, np.where(can, x, b)) for a, x, b in zip(then, both, otherwise, strict=True))
-    return least, most
-
-
-def _call(name: str, args: list[Interval | None]) -> Interval | None:
-    f = FUNCTIONS[name]
-    if f.result not in (NUMBER, FLAG):
-        return None
-    if any(a is None for a in args) or f.column is None or name not in MONOTONE:
-        return EITHER if f.result == FLAG else ANY
-    least, most = (f.column(*ends) for ends in zip(*(a for a in args if a is not None), strict=True))
-    return least, most
 
 
 def _equal(a: Interval, b: Interval) -> Interval:
@@ -177,12 +160,6 @@ def _quotient(a: Interval, b: Interval) -> Interval:
     return np.where(zero, -np.inf, least), np.where(zero, np.inf, most)
 
 
-def _whole_quotient(a: Interval, b: Interval) -> Interval:
-    """The quotient may have been rounded up."""
-    least, most = _quotient(a, b)
-    return np.floor(least) - 1, np.floor(most)
-
-
 _OF: Mapping[str, Callable[[Interval, Interval], Interval]] = {
     "and": lambda a, b: (np.logical_and(a[0], b[0]), np.logical_and(a[1], b[1])),
     "or": lambda a, b: (np.logical_or(a[0], b[0]), np.logical_or(a[1], b[1])),
@@ -197,6 +174,6 @@ _OF: Mapping[str, Callable[[Interval, Interval], Interval]] = {
     "-": _ends(np.subtract),
     "*": _ends(np.multiply),
     "/": _quotient,
-    "//": _whole_quotient,
+    "//": lambda a, b: (np.floor((q := _quotient(a, b))[0]) - 1, np.floor(q[1])),  # it may have been rounded up
 }
 """The interval of each operator whose value follows from those of its sides."""

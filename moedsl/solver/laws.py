@@ -309,27 +309,23 @@ def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]
 
 def _lets(p: Program, functions: Mapping[str, Callable[..., Column]]) -> dict[str, Evaluate]:
     compiler = p.rules.compiler
+
+    def within_64_bits(value: Evaluate) -> Evaluate:
+        """Give large whole numbers as floats: a let of a run may add up many others, and leave 64 bits."""
+
+        def within(c: Mapping[str, Column]) -> Column:
+            column = np.asarray(value(c))
+            large = column.dtype.kind == "i" and column.size and np.abs(column).max() > LARGEST
+            return column.astype(np.float64) if large else column
+
+        return within
+
     lets = {
-        r.name: compiler.compile(r.expr) if r.is_std else _within_64_bits(compiler.compile(r.expr))
+        r.name: compiler.compile(r.expr) if r.is_std else within_64_bits(compiler.compile(r.expr))
         for r in p.of("let")
         if compiler.types[r.name] != WORD
     }
-    return lets | {name: _always(function) for name, function in functions.items()}
-
-
-def _within_64_bits(value: Evaluate) -> Evaluate:
-    """Give large whole numbers as floats: a let of a run may be built from many others, and its sum leave 64 bits."""
-
-    def within(c: Mapping[str, Column]) -> Column:
-        column = np.asarray(value(c))
-        large = column.dtype.kind == "i" and column.size and np.abs(column).max() > LARGEST
-        return column.astype(np.float64) if large else column
-
-    return within
-
-
-def _always(value: Any) -> Evaluate:
-    return lambda _: value
+    return lets | {name: lambda _, function=function: function for name, function in functions.items()}
 
 
 @frozen

@@ -21,7 +21,6 @@ from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.rule import Rule
 from moedsl.solver.conflicts import Member, without, written
-from moedsl.solver.fits import least_memory
 from moedsl.solver.laws import SECONDS, Row, reads
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, solve
@@ -114,10 +113,10 @@ def too_large(p: Program, gpus: int, like: Search, above_limit: bool) -> Nearest
 
     If a limit of the user's is the reason, its memory is in the units of a limit too.
     """
-    chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, *SECONDS)), gpus, 0, like, must_fit=CASES[-1])
-    row, shown = least_memory(chosen), p.hardware.shown
-    if row is None:
+    chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, *SECONDS)), gpus, 1, like, must_fit=CASES[-1])
+    if not chosen.solution.rows:
         return Nearest()
+    row, shown = chosen.solution.rows[0], p.hardware.shown
     left = {name: float(chosen.cost.spare(row.codes, case)[0]) for name, case in SPARES.items()}
     env = chosen.environment(row.codes, {**row.prices, **left})
     least, best = ((shown - left[case]) / GIB for case in ("spare_at_low", "spare_at_best"))

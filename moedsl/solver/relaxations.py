@@ -5,7 +5,7 @@ If no single change does, find further conflicts, and changes that open a layout
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -16,7 +16,6 @@ from moedsl.rules.check.program import Pin, Program
 from moedsl.solver.conflicts import (
     Legality,
     Member,
-    Size,
     legal_on,
     members,
     minimal,
@@ -29,7 +28,7 @@ from moedsl.solver.conflicts import (
     without,
 )
 from moedsl.solver.fits import fits, layouts, next_that_fits
-from moedsl.solver.laws import Compiled, Row
+from moedsl.solver.laws import Row
 from moedsl.solver.problem import cases
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import Chosen, solve
@@ -56,10 +55,18 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
     """Find each single change that is enough, in the order in which a person would consider them."""
     p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
     out = [r for m in core if m.is_negotiable or m.kind == "candidates" for r in _drop(c, m, legal)]
-    if not legal:
-        out += [r for s in sizes(p, core) for r in _resized(c.compiled, s)]
-    if p.gpus is not None and (legal or not whatever_the_gpus(p, core)):
-        out += _more_gpus(c)
+    for s in () if legal else sizes(p, core):  # the nearest sequence length or batch with which the laws hold
+        for n in nearby(c.compiled, s):
+            resized: dict[str, Any] = {s.name: n}
+            if legal_on(solve(p, gpus, keep=0, **resized).compiled):
+                out += _try(p, gpus, s.word, f"{s.word} {tokens(n)}", **resized)
+                break
+    more = next_that_fits(c) if p.gpus is not None and (legal or not whatever_the_gpus(p, core)) else None
+    if more is not None:
+        n = more.problem.gpus
+        need = f"; at {tokens(seq)} this needs {n} {p.hardware.name}" if seq >= LONG else ""
+        opens = _opened(p, n, "hardware", f"{p.hardware.name} x {n}", more.search)
+        out += [evolve(r, text=r.text + need) for r in opens]
     return out + ([*_try(p, gpus, "seq", f"seq {tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
 
 
@@ -74,16 +81,6 @@ def whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
 def opened(layouts: int) -> str:
     """Write how many layouts a change opens."""
     return f"{counted(layouts, 'layout')} open{'s' if layouts == 1 else ''}"
-
-
-def _resized(c: Compiled, s: Size) -> Iterator[Relaxation]:
-    """Try the nearest sequence length or batch with which the laws hold."""
-    p, gpus = c.problem.program, c.problem.gpus
-    for n in nearby(c, s):
-        resized: dict[str, Any] = {s.name: n}
-        if legal_on(solve(p, gpus, keep=0, **resized).compiled):
-            yield from _try(p, gpus, s.word, f"{s.word} {tokens(n)}", **resized)
-            return
 
 
 def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
@@ -176,17 +173,6 @@ def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
     yield Fix(f"Drop `{wish_text(m).strip('`')}`", DROP, m.span)
 
 
-def _more_gpus(c: Chosen) -> list[Relaxation]:
-    """Find the next number of GPUs that works."""
-    more = next_that_fits(c)
-    if more is None:
-        return []
-    p, n = more.problem.program, more.problem.gpus
-    seq = c.problem.values["seq"]
-    need = f"; at {tokens(seq)} this needs {n} {p.hardware.name}" if seq >= LONG else ""
-    return [evolve(r, text=r.text + need) for r in _opened(p, n, "hardware", f"{p.hardware.name} x {n}", more.search)]
-
-
 def _try(p: Program, gpus: int, key: str, what: str, **overrides: Any) -> Iterator[Relaxation]:
     if legal_on(solve(p, gpus, keep=0, **overrides).compiled):
         yield from _opened(p, gpus, key, what, **overrides)
@@ -195,33 +181,25 @@ def _try(p: Program, gpus: int, key: str, what: str, **overrides: Any) -> Iterat
 def _opened(
     p: Program, gpus: int, key: str, what: str, like: Search | None = None, **overrides: Any
 ) -> Iterator[Relaxation]:
-    """The change `what`, if a layout fits with it."""
+    """The change `what`, if a layout fits with it; in a sweep of the same thing, the sweep with the new value."""
     solution = solve(p, gpus, 1, like, **overrides).solution
-    if solution.rows:
-        best = solution.rows[0].codes
-        sweep = _in_sweep(p, {"gpus": gpus, **overrides})
-        place, statement = ("sweep", sweep) if sweep else (key, what)
-        layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"
-        text = f"write `{statement}`: {opened(solution.legal)}, the best with {layout}"
-        # Replace the statement of the same thing, or add one if the run has none
-        kind, span = (REPLACE, p.spans[place]) if place in p.spans else (ADD, p.spans["hardware"])
-        yield Relaxation(
-            text,
-            solution.legal,
-            lambda: solution.rows[0],
-            (Fix(f"Write `{statement}`", kind, span, statement, p.name),),
-        )
-
-
-def _in_sweep(p: Program, sizes: Mapping[str, int]) -> str | None:
-    """The sweep of a size with another one in place of this run's; None of a run without one."""
+    if not solution.rows:
+        return
     axis, values = p.sweep or ("", ())
     old = {"gpus": p.gpus, "seq": p.seq, "batch": p.batch}.get(axis)
-    new = sizes.get("global_batch" if axis == "batch" else axis, old)
-    if old is None or new is None or new == old:
-        return None
-    kept = dict.fromkeys(new if v == old else v for v in values)
-    return f"sweep {axis} in {', '.join(tokens(v) if axis == 'seq' else str(v) for v in kept)}"
+    new = {"gpus": gpus, **overrides}.get("global_batch" if axis == "batch" else axis, old)
+    place, statement = key, what
+    if old is not None and new is not None and new != old:
+        kept = dict.fromkeys(new if v == old else v for v in values)
+        place = "sweep"
+        statement = f"sweep {axis} in {', '.join(tokens(v) if axis == 'seq' else str(v) for v in kept)}"
+    best = solution.rows[0].codes
+    layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"
+    text = f"write `{statement}`: {opened(solution.legal)}, the best with {layout}"
+    # Replace the statement of the same thing, or add one if the run has none
+    kind, span = (REPLACE, p.spans[place]) if place in p.spans else (ADD, p.spans["hardware"])
+    fix = Fix(f"Write `{statement}`", kind, span, statement, p.name)
+    yield Relaxation(text, solution.legal, lambda: solution.rows[0], (fix,))
 
 
 def as_json(r: Relaxation) -> dict[str, Any]:
@@ -285,12 +263,12 @@ def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> To
             changed = others
     solution = solve(without(p, changed), at, keep=1).solution
     best = solution.rows[0]
+    changes = list[str]()
+    for m in changed:
+        if m.kind != "pin":
+            changes.append(f"no {wish_text(m)}" if m.kind == "wish" else f"no rule `{m.key}`")
+        else:
+            value = shown(m.key, best.codes[m.key])
+            changes.append(f"`{m.key} {value}`" if m.key in p.spans else f"`pin {m.key}={value}`")
     more = [f"`{p.hardware.name} x {at}`"] if at != gpus else []
-    return Together((*(_change(p, m, best) for m in changed), *more), at, solution.legal, best)
-
-
-def _change(p: Program, m: Member, best: Row) -> str:
-    if m.kind != "pin":
-        return f"no {wish_text(m)}" if m.kind == "wish" else f"no rule `{m.key}`"
-    value = shown(m.key, best.codes[m.key])
-    return f"`{m.key} {value}`" if m.key in p.spans else f"`pin {m.key}={value}`"
+    return Together((*changes, *more), at, solution.legal, best)

@@ -23,8 +23,8 @@ from moedsl.facts import axes
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import COSTS, MEMORY, SPARES
 from moedsl.rules.evaluators import Column
-from moedsl.solver.bounded_space import BATCH, LEAST_TIME, BoundedSpace, memory_prices, number
-from moedsl.solver.laws import SECONDS, Floats, Law, Mask, Row, Table, as_mask, different, memory_of, obeying
+from moedsl.solver.bounded_space import LEAST_TIME, BoundedSpace, memory_prices, number
+from moedsl.solver.laws import SECONDS, TIME, Floats, Law, Mask, Row, Table, as_mask, different, memory_of, obeying
 from moedsl.solver.space import FIRST_BLOCK, GROWTH, LARGEST_CHUNK, SLACK, combinations_of, least_seconds
 
 FIRST_CHUNK = 2048
@@ -105,23 +105,23 @@ class Search(BoundedSpace):
                 self._offer(self._scored(known.with_columns(mesh=np.arange(known.rows))), group)
             self.fill(group)
             self._found.extend(k.rows[0] for k in group if k.rows)
-        return [self._answer(k) for k in queries]
+        out = list[Answer]()
+        for k in queries:
+            mine, policies = k.question.rows(self.legal, frozenset(MESH)), k.question.rows(self.policies, POLICIES)
+            legal, row, least_needed = int(mine.sum()), next(iter(k.rows), None), np.inf
+            if row is None and legal and policies.any():
+                seen = {n: different(column[policies]) for n, column in self.policies.axes.items()}
+                problem = evolve(self.c.problem, domains={**self.c.problem.domains, **seen})
+                lean = BoundedSpace(evolve(self.c, problem=problem), self.prices)
+                left = lean._most_frugal(self.c.spare, self.legal.take(mine), lean._frugal)
+                least_needed = self.c.problem.program.hardware.shown - float(left.max())
+            out.append(Answer(row, legal, least_needed))
+        return out
 
     @cached_property
     def _found(self) -> list[Row]:
         """Rows of earlier answers: none is the best for another question, but a bound of it."""
         return []
-
-    def _answer(self, k: TopK) -> Answer:
-        mine, policies = k.question.rows(self.legal, frozenset(MESH)), k.question.rows(self.policies, POLICIES)
-        legal = int(mine.sum())
-        if k.rows or not legal or not policies.any():
-            return Answer(k.rows[0] if k.rows else None, legal, np.inf)
-        seen = {n: different(column[policies]) for n, column in self.policies.axes.items()}
-        problem = evolve(self.c.problem, domains={**self.c.problem.domains, **seen})
-        lean = BoundedSpace(evolve(self.c, problem=problem), self.prices)
-        left = lean._most_frugal(self.c.spare, self.legal.take(mine), lean._frugal)
-        return Answer(None, legal, self.c.problem.program.hardware.shown - float(left.max()))
 
     def _promising(
         self, meshes: Table, bounds: Floats, policies: Table, queries: Sequence[TopK]
@@ -130,7 +130,9 @@ class Search(BoundedSpace):
 
         The top k improve between chunks, so the memory of most meshes of a large space is never bounded.
         """
-        able = [k.question.rows(meshes, frozenset(MESH)) & self._in_time for k in queries]
+        limits = [law for law in self.c.laws if TIME in law.bounded]
+        in_time = self._could_obey(limits, meshes, TIME, self._seconds * (1 - SLACK))
+        able = [k.question.rows(meshes, frozenset(MESH)) & in_time for k in queries]
         sharp = bounds.copy() if len(queries) > 1 else bounds
 
         def open_(at: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -141,16 +143,19 @@ class Search(BoundedSpace):
         for block in in_turns(bounds, queries, able):
             left = block[open_(block).any(axis=0)]
             left = self._fitting(left) if len(left) else left
-            if len(left):
-                self._sharpen_spare(sharp, meshes, left)
-            if len(queries) > 1 and len(left):
-                # Raise the bounds of some meshes to the least seconds under the laws on single policies
-                table = meshes.take(left)
-                seconds = least_seconds(self.c, self.prices, table, policies) * (1 - SLACK)
-                ideal = table.assume(step_time=seconds, score=seconds)
-                for i, (law, _) in enumerate(self._laws()):
-                    if law.is_price and not law.needs & {*MEMORY}:
-                        sharp[i, left] = number(law.value(ideal), len(left), False)
+            if len(left):  # sharpen the bounds that are not known for all meshes
+                table, seconds = meshes.take(left), self._seconds[left] * (1 - SLACK)
+                ideal = table.assume(step_time=seconds)
+                if len(queries) > 1:  # to the least seconds under the laws on single policies
+                    seconds = least_seconds(self.c, self.prices, table, policies) * (1 - SLACK)
+                for i, (law, negate) in enumerate(self._laws()):
+                    if negate and (read := law.needs & SPARES.keys()):
+                        spare = {n: self._most_frugal(n, ideal, self._frugal) for n in read}
+                        sharp[i, left] = np.maximum(sharp[i, left], self._missed(law, ideal.with_columns(**spare)))
+                    elif len(queries) > 1 and law.is_price and not law.needs & {*MEMORY}:
+                        sharp[i, left] = number(
+                            law.value(table.assume(step_time=seconds, score=seconds)), len(left), False
+                        )
             while (mine := open_(left)).any():
                 asks = mine.any(axis=1)
                 share = np.minimum(share, LARGEST_CHUNK / policies.rows / asks.sum())
@@ -158,14 +163,6 @@ class Search(BoundedSpace):
                 yield left[now]
                 left = left[mine.any(axis=0) & ~now]
                 share = np.where(asks, share * GROWTH, share)
-
-    def _sharpen_spare(self, bounds: Floats, meshes: Table, at: NDArray[np.intp]) -> None:
-        """Raise the bounds of some meshes for wishes of spare memory, whose bound is not known for all meshes."""
-        for i, (law, negate) in enumerate(self._laws()):
-            if negate and (read := law.needs & SPARES.keys()):
-                table = meshes.take(at).assume(step_time=self._seconds[at] * (1 - SLACK))
-                spare = {n: self._most_frugal(n, table, self._frugal) for n in read}
-                bounds[i, at] = np.maximum(bounds[i, at], self._missed(law, table.with_columns(**spare)))
 
     def _fitting(self, at: NDArray[np.intp]) -> NDArray[np.intp]:
         """Filter positions of the meshes to search by the bounds of memory and time; each is judged once."""
@@ -181,30 +178,32 @@ class Search(BoundedSpace):
         """Masks of the meshes to search: those that `_fitting` has judged, and those of them that could fit."""
         return np.zeros(self._meshes.rows, dtype=bool), np.zeros(self._meshes.rows, dtype=bool)
 
-    def least_peak(self, meshes: Table) -> float:
-        """The lowest peak memory of the given legal meshes, in bytes, with the policies that are expected to need
-        least; inf if no mesh may use one of them.
-        """
-        columns = self.policies.axes
-        mine = any_of([np.logical_and.reduce([columns[n] == v for n, v in some.items()]) for some in self._frugal])
-        lean = self.policies.take(np.flatnonzero(mine)[: BATCH // meshes.rows])
-        rows = self._moved(self._held(meshes, lean), lean)
-        return float(rows["peak_memory"].min()) if rows.rows else np.inf
-
     def _expand(self, part: Table, policies: Table, queries: Sequence[TopK]) -> int:
         """Add the best row of each mesh of a chunk to the top k; returns the number of priced rows."""
+
+        def could_enter(held: Table) -> Table:
+            """The rows that could enter a top k with some policy of communication or launches."""
+            known = frozenset(MESH + MEMORY_POLICIES)
+            masks = [k.question.rows(held, known) for k in queries]
+            if held.rows and any(k.worst is not None for k in queries):
+                bounds = self._least_keys(held, known, self._least_times(held) * (1 - SLACK), policies)
+                masks = [mask & k.room(bounds) for k, mask in zip(queries, masks, strict=True)]
+            return held.take(any_of(masks))
+
         held = self._held(part, policies)
         if "peak_memory" in part.axes:  # the rank reads it
-            held = self._could_enter(self._could_hold(held, "peak_memory"), policies, queries)
-        else:
-            held = self._could_hold(self._could_enter(held, policies, queries))
-        return self._add(held, policies, queries)
+            return self._add(could_enter(self._could_hold(held, "peak_memory")), policies, queries)
+        return self._add(self._could_hold(could_enter(held)), policies, queries)
 
     def _add(self, held: Table, policies: Table, queries: Sequence[TopK]) -> int:
         """Price the rows of `_held` with every other policy and add the best of each mesh to the top k."""
         if not held.rows:
             return 0
-        table = self._moved(held, policies, self._slowest(queries), queries)
+        slowest = np.inf
+        for law, negate in self._laws()[:1]:
+            if not negate and law.is_price and law.needs <= SECONDS:  # no row above these seconds can enter a top k
+                slowest = max(np.inf if k.worst is None else k.worst[0] for k in queries)
+        table = self._moved(held, policies, slowest, queries)
         asked = [k.question.law for k in queries if k.question.law is not None]
         table = self._within_memory(table, [n for n in memory_of(asked) if n not in self.c.memory_read], [])
         if not table.rows:
@@ -247,22 +246,6 @@ class Search(BoundedSpace):
         if queries:
             table = table.take(any_of([k.question.others(table) for k in queries]))
         return self._priced(table, slowest)
-
-    def _slowest(self, queries: Sequence[TopK]) -> float:
-        """Seconds above which no row can enter a top k, if the first key is the time or the score."""
-        for law, negate in self._laws()[:1]:
-            if not negate and law.is_price and law.needs <= SECONDS:
-                return max(np.inf if k.worst is None else k.worst[0] for k in queries)
-        return np.inf
-
-    def _could_enter(self, held: Table, policies: Table, queries: Sequence[TopK]) -> Table:
-        """The rows that could enter a top k with some policy of communication or launches."""
-        known = frozenset(MESH + MEMORY_POLICIES)
-        masks = [k.question.rows(held, known) for k in queries]
-        if held.rows and any(k.worst is not None for k in queries):
-            bounds = self._least_keys(held, known, self._least_times(held) * (1 - SLACK), policies)
-            masks = [mask & k.room(bounds) for k, mask in zip(queries, masks, strict=True)]
-        return held.take(any_of(masks))
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
         """Price rows by what rules read, and keep those that obey the laws on prices; first what refuses most: a step

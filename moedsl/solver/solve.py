@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections import deque
@@ -19,7 +18,7 @@ from moedsl.cost import Cost, goodput
 from moedsl.cost.goodput import Goodput, Local, Size, best_interval
 from moedsl.cost.memory import trained
 from moedsl.facts import common
-from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.facts import Hardware
 from moedsl.facts.fine_tuning import filled
 from moedsl.facts.machines import MOST_GPUS
 from moedsl.facts.machines import gpu_counts as counts
@@ -94,21 +93,26 @@ class NoLayout:
 
 def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
     """Find the best layouts on the GPUs that the run names, or on the fewest that work."""
-    if p.gpus is None:
-        # Find the fewest GPUs with a layout that fits, and the gain from the next larger numbers
-        legal = 0
-        for case in cases(p):
-            for gpus in counts(p.hardware):
-                progress(f"trying {gpus} GPUs")
-                chosen = solve(p, gpus, must_fit=case)
-                if chosen.solution.rows:
-                    return _with_steps(chosen, progress)
-                legal = gpus if chosen.solution.legal else legal
-            if not legal:
-                break
-        return NoLayout(p, None, legal)
-    chosen = plan_for(p, p.gpus)
-    return chosen if chosen.solution.rows else NoLayout(p, chosen)
+    if p.gpus is not None:
+        chosen = plan_for(p, p.gpus)
+        return chosen if chosen.solution.rows else NoLayout(p, chosen)
+    legal = 0
+    for case in cases(p):
+        for gpus in counts(p.hardware):
+            progress(f"trying {gpus} GPUs")
+            chosen = solve(p, gpus, must_fit=case)
+            if chosen.solution.rows:
+                # the gain from twice and four times the GPUs, at the same global batch
+                steps = list[tuple[int, Row]]()
+                for more in (n for n in (2 * gpus, 4 * gpus) if n <= MOST_GPUS):
+                    progress(f"pricing {more} GPUs")
+                    wider = solve(p, more, keep=1, global_batch=chosen.problem.global_batch, must_fit=case)
+                    steps += [(more, row) for row in wider.solution.rows]
+                return evolve(chosen, steps=tuple(steps))
+            legal = gpus if chosen.solution.legal else legal
+        if not legal:
+            break
+    return NoLayout(p, None, legal)
 
 
 def plan_for(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
@@ -127,24 +131,18 @@ def solve(p: Program, gpus: int, keep: int = KEEP, like: Search | None = None, *
     """
     if not keep:
         return _compiled(p, gpus, keep, overrides, like)
-    if "must_fit" in overrides:
-        return _run(_compiled(p, gpus, keep, overrides, like))
 
-    def on(case: str, like: Search | None) -> Chosen:
-        return _compiled(p, gpus, keep, {**overrides, "must_fit": case}, like)
+    def run(case: str, like: Search | None) -> Chosen:
+        c = _compiled(p, gpus, keep, {**overrides, "must_fit": case}, like)
+        return evolve(c, solution=c.search.run())
 
-    *others, last = cases(p)
+    first, *others = [overrides["must_fit"]] if "must_fit" in overrides else cases(p)
+    chosen = run(first, like)
     for case in others:
-        chosen = on(case, like)
-        like = chosen.search
-        if case == others[0] and like.seems_full and not fit_is_read(p):
-            least = on(last, like)  # a layout needs the least memory in the last case
-            if not least.search.could_fit():
-                return evolve(least, solution=evolve(least.solution, legal=least.search.legal.rows))
-        chosen = _run(chosen)
         if chosen.solution.rows or not chosen.solution.legal:  # without a legal mesh, no case has a layout
-            return chosen
-    return _run(on(last, like))
+            break
+        chosen = run(case, chosen.search)
+    return chosen
 
 
 def of_same_space(search: Search | None, c: Compiled, prices: Prices) -> Search | None:
@@ -174,10 +172,6 @@ def _compiled(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any], li
     return Chosen(problem, compiled, cost, Solution((), 0, 0, search))
 
 
-def _run(c: Chosen) -> Chosen:
-    return evolve(c, solution=c.search.run())
-
-
 def environment(
     problem: Problem, cost: Cost, codes: Mapping[str, int], prices: Mapping[str, float] = {}
 ) -> dict[str, Any]:
@@ -199,10 +193,13 @@ def make_cost(problem: Problem) -> Cost:
     seq, batch, kernels = problem.values["seq"], problem.global_batch, _kernels(problem)
     # a run may balance the router by another loss than the model's
     loss = p.sets.get("model.moe_router_load_balancing_type")
-    trained = _one(p.model if loss is None else evolve(p.model, router_balanced=loss != "none"))
+    model = p.model if loss is None else evolve(p.model, router_balanced=loss != "none")
+    samples, span = p.samples, 0.0
+    if samples is not None and samples.lengths and problem.values["pack"]:
+        span = filled(samples.lengths, seq, True, 1).span
     cost = Cost(
-        trained, p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing,
-        span=_span(problem), **kernels,
+        model, p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing,
+        span=span, **kernels,
     )  # fmt: skip
     known = next((c for c in tuple(_RECENT) if c == cost), None)  # another thread may add one meanwhile
     if known is None:
@@ -210,35 +207,33 @@ def make_cost(problem: Problem) -> Cost:
     return known or cost
 
 
-@functools.lru_cache(256)
-def _one(model: Model) -> Model:
-    """The first of equal models: what is kept by model compares identities, which is faster than facts."""
-    return model
-
-
-def _span(problem: Problem) -> float:
-    """The tokens of the sample that a token attends to; 0 is the whole sequence, also where lengths are not known."""
-    samples = problem.program.samples
-    if samples is None or not samples.lengths or not problem.values["pack"]:
-        return 0
-    return filled(samples.lengths, problem.values["seq"], True, 1).span
-
-
 def _kernels(problem: Problem) -> dict[str, Any]:
     """The kernels that the recipe asks for: what the run sets, else what the rules derive; Megatron's own choice where
-    neither does (core transformer/transformer_config.py:482, 499, model_parallel_config.py:320, 325)."""
+    neither does (core transformer/transformer_config.py:482, 499, model_parallel_config.py:320, 325). And the other
+    prices that follow what a run sets. Recipes of vision models do not overlap data parallelism."""
     decided, p = {**KERNELS}, problem.program
     env = with_lets(p, problem.values)
     for name, default in KERNELS.items():
         rule = first_of(p.named("derive", name), env)
         derived = default if rule is None else evaluate(rule.expr, env)
         decided[name] = p.sets.get(f"model.{name}", derived)
-    kernels = {
+    factors = {name: float(p.sets[path]) for name, path in _FACTORS.items() if p.sets.get(path) is not None}
+    overlap = dict.fromkeys(_OVERLAP, p.model.vision is None)
+    for section in ("ddp", "comm_overlap"):  # Bridge copies the second to the first for the distributed optimizer
+        overlap |= {name: p.sets[path] for name in _OVERLAP if (path := f"{section}.{name}") in p.sets}
+    # The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
+    # a mask, and what it leaves of them (te pytorch/attention/dot_product_attention/backends.py:734, :748)
+    unfused = p.sets.get("model.attention_backend") == "unfused"
+    return {
+        **factors,
         "loss": decided["cross_entropy_fusion_impl"] if decided["cross_entropy_loss_fusion"] else "unfused",
         "fused_activation": bool(decided["bias_activation_fusion"]),
         "fused_rotary": bool(decided["apply_rope_fusion"]),
+        "scores": (5.0 if p.sets.get("model.attention_dropout") else 2.0) if unfused else 0.0,
+        "accumulates": p.sets.get("model.gradient_accumulation_fusion") is not False,
+        "fp8_weights": p.sets.get(SWITCHES["fp8_weights"][0]),
+        "overlap": tuple(map(bool, overlap.values())),
     }
-    return {**kernels, **_set(p)}
 
 
 _FACTORS = {
@@ -246,42 +241,6 @@ _FACTORS = {
     "capacity": "model.moe_expert_rank_capacity_factor",
 }
 _OVERLAP = ("overlap_grad_reduce", "overlap_param_gather")
-_SECTIONS = ("ddp", "comm_overlap")
-"""Both have these fields; Bridge copies the second to the first for the distributed optimizer."""
-
-
-def _set(p: Program) -> dict[str, Any]:
-    """The other prices that follow what a run sets. Recipes of vision models do not overlap data parallelism."""
-    weights, _ = SWITCHES["fp8_weights"]
-    factors = {name: float(p.sets[path]) for name, path in _FACTORS.items() if p.sets.get(path) is not None}
-    overlap = dict.fromkeys(_OVERLAP, p.model.vision is None)
-    for section in _SECTIONS:
-        overlap |= {name: p.sets[path] for name in _OVERLAP if (path := f"{section}.{name}") in p.sets}
-    # The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
-    # a mask, and what it leaves of them (te pytorch/attention/dot_product_attention/backends.py:734, :748)
-    unfused = p.sets.get("model.attention_backend") == "unfused"
-    scores = (5.0 if p.sets.get("model.attention_dropout") else 2.0) if unfused else 0.0
-    return {
-        **factors,
-        "scores": scores,
-        "accumulates": p.sets.get("model.gradient_accumulation_fusion") is not False,
-        "fp8_weights": p.sets.get(weights),
-        "overlap": tuple(map(bool, overlap.values())),
-    }
-
-
-def _with_steps(c: Chosen, progress: Progress) -> Chosen:
-    """Solve for twice and four times the GPUs, at the same global batch."""
-    p, steps = c.problem.program, []
-    for times in (2, 4):
-        gpus = c.problem.gpus * times
-        if gpus > MOST_GPUS:
-            break
-        progress(f"pricing {gpus} GPUs")
-        more = solve(p, gpus, keep=1, global_batch=c.problem.global_batch, must_fit=c.must_fit)
-        if more.solution.rows:
-            steps.append((gpus, more.solution.rows[0]))
-    return Chosen(c.problem, c.compiled, c.cost, c.solution, tuple(steps))
 
 
 PAYS = 0.005
@@ -346,7 +305,12 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     mtbf = goodput.mtbf(gpus, p.site.gpu_mtbf or c.gpu_mtbf)
     best = best_interval(blocked, mtbf)
     lost = p.site.most_lost or 60.0 * float(env[LetName.MOST_LOST_MINUTES])
-    wanted, limit = _bounded(best, lost - durable, durable, step)
+    # a save begins after the one before is written, and a failure takes at most what is stated
+    if best < max(durable, step):
+        wanted, limit = max(durable, step), "write" if durable > step else "step"
+    else:
+        most = lost - durable
+        wanted, limit = (max(most, durable, step), "loss") if most < best else (best, "")
     best_steps = max(1, (math.ceil if limit == "write" else round)(wanted / step))
     steps = sets.get(INTERVAL, best_steps) or max(1, round(MONTH / step))
     share = c.in_place if any(p.sets.get(path) for path in _RESTARTS_IN_JOB) else 0.0
@@ -390,16 +354,6 @@ def _local(
     return (near, steps) if near.trains - shared.trains > PAYS else (shared, 0)
 
 
-def _bounded(best: float, most: float, least: float, step: float) -> tuple[float, str]:
-    """Bound the interval: a save begins after the one before is written, and a failure takes at most what is stated."""
-    if best < max(least, step):
-        return max(least, step), "write" if least > step else "step"
-    return (max(most, least, step), "loss") if most < best else (best, "")
-
-
-_AXES = 4
-
-
 def diagnostic(reached: TooLarge) -> Diagnostic:
     """Name the run or the file, and the axes of the run that have the most values."""
     part = reached.part
@@ -408,7 +362,7 @@ def diagnostic(reached: TooLarge) -> Diagnostic:
     values: dict[str, object] = {}
     if isinstance(part, Program):
         domains = lower(part, part.gpus or part.hardware.gpus_per_node).domains
-        largest = sorted(domains, key=lambda n: len(domains[n]), reverse=True)[:_AXES]
+        largest = sorted(domains, key=lambda n: len(domains[n]), reverse=True)[:4]
         values = {"domains": ", ".join(f"{len(domains[name])} values of {name}" for name in largest)}
     name = f"`{part.name}`" if isinstance(part, Program) else "the input"
     return error("solve.too_large", name=name, limit=reached.limit, values=values)

@@ -9,10 +9,8 @@ smaller than the smallest.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
@@ -20,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.facts import axes
-from moedsl.facts.axes import BY_NAME, MEMORY_POLICIES, MESH, SIZES, TRANSPORT_POLICIES, WEIGHTS
+from moedsl.facts.axes import MEMORY_POLICIES, MESH, SIZES, TRANSPORT_POLICIES
 from moedsl.rules.evaluators import Column
 from moedsl.solver.laws import Compiled, Law, Mask, Table, allowed, different, obeyed, obeying
 from moedsl.support import limits
@@ -33,52 +31,24 @@ MOST_POLICIES = 1_000_000
 
 def mesh_table(c: Compiled) -> Table:
     """Enumerate all legal meshes."""
-    return _table(c.empty(), _domains(c, MESH), _unpriced(c))
+    return _table(c, MESH, [law for law in c.laws if not law.priced])
 
 
-def weights_table(c: Compiled) -> Table:
-    """Enumerate what decides the weights of a rank: the legal combinations of `WEIGHTS`."""
-    return _table(c.empty(), _domains(c, WEIGHTS), _unpriced(c))
+def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
+    """Enumerate the combinations of policies that obey the laws on policies alone."""
+    return _table(c, names, [law for law in c.laws if law.needs and law.needs <= {*names}], MOST_POLICIES)
 
 
-def pipelines_table(c: Compiled) -> Table:
-    """Enumerate what decides the microbatches and the work of a rank: the legal meshes without VPP."""
-    return _table(c.empty(), _domains(c, [name for name in MESH if name != "vpp"]), _unpriced(c))
-
-
-def halves(c: Compiled) -> tuple[Table, Table]:
-    """Enumerate the legal pipelines, and what decides the work of a layer: the legal meshes without them."""
-    pipes = [name for name in MESH if BY_NAME[name].mesh == "pipeline"]
-    rest = [name for name in MESH if name not in pipes]
-    first, second = (_table(c.empty(), _domains(c, names), _unpriced(c)) for names in (pipes, rest))
-    return first, second
-
-
-def meshes_of(c: Compiled, some: Table) -> Table:
-    """Enumerate the legal meshes of some rows of a table of fewer axes."""
-    left = [law for law in _unpriced(c) if not law.needs <= some.axes.keys()]
-    return _table(some, _domains(c, [name for name in MESH if name not in some.axes]), left)
-
-
-def _domains(c: Compiled, names: Iterable[str]) -> dict[str, NDArray[np.int64]]:
-    return {name: np.sort(c.problem.domains[name]) for name in names}
-
-
-def _unpriced(c: Compiled) -> list[Law]:
-    return [law for law in c.laws if not law.priced]
-
-
-def _table(
-    table: Table, domains: Mapping[str, NDArray[np.int64]], laws: Sequence[Law], most: float = math.inf
-) -> Table:
-    """Combine the rows of a table with the combinations of more axes that obey laws on all of them, each law as soon as
-    its axes are bound."""
-    alone, bound, pending = table.without_axes(), frozenset(table.axes), laws
-    for name, domain in domains.items():
+def _table(c: Compiled, names: tuple[str, ...], laws: Sequence[Law], most: float = math.inf) -> Table:
+    """Combine the values of some axes that obey the laws on them, each law as soon as its axes are bound."""
+    table, bound, pending = c.empty(), frozenset[str](), laws
+    for name in names:
+        domain = c.problem.domains[name]
+        domain = domain if name in axes.POLICY else np.sort(domain)
         bound |= {name}
         ready = [law for law in pending if law.needs <= bound]
         pending = [law for law in pending if not law.needs <= bound]
-        values = allowed(alone, name, domain, [law for law in ready if law.needs <= {name}])
+        values = allowed(c.empty(), name, domain, [law for law in ready if law.needs <= {name}])
         ready = [law for law in ready if not law.needs <= {name}]
         parts, rows = list[Table](), 0
         for part in table.parts(max(1, MOST // max(1, len(values)))):
@@ -97,13 +67,6 @@ def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArra
     return {n: distinct.axes[n] for n in names}
 
 
-def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
-    """Enumerate the combinations of policies that obey the laws on policies alone."""
-    domains = {name: c.problem.domains[name] for name in names}
-    laws = [law for law in c.laws if law.needs and law.needs <= frozenset(names)]
-    return _table(c.empty(), domains, laws, MOST_POLICIES)
-
-
 FIRST_BLOCK = 2048
 """Meshes in the first block, whose memory is bounded first."""
 LARGEST_CHUNK = 120_000
@@ -115,22 +78,13 @@ GUESSED, DIVIDED_GROWTH = 64, 64
 
 
 def most_divided_first(meshes: Table) -> Iterator[NDArray[np.intp]]:
-    """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
-    return growing(np.argsort(share_of(meshes), kind="stable"))
-
-
-def growing(left: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    """Split positions into growing parts."""
-    size = GUESSED
+    """Split the meshes into growing parts; those that probably need the least memory on a rank are first:
+    those that divide a step into the most pieces."""
+    share = meshes.axes["micro_batch"] / np.prod([meshes.axes[name] for name in SIZES], axis=0, dtype=np.float64)
+    left, size = np.argsort(share, kind="stable"), GUESSED
     while len(left):
         yield left[:size]
         left, size = left[size:], size * DIVIDED_GROWTH
-
-
-def share_of(meshes: Table) -> NDArray[np.floating[Any]]:
-    """About the share of a step that each rank of a mesh holds."""
-    pieces = [meshes.axes[name] for name in SIZES]
-    return np.asarray(meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64))
 
 
 Domains = Mapping[str, NDArray[np.int64]]
@@ -150,20 +104,13 @@ SETTLED = tuple(n for n in axes.POLICY if n not in (*FASTER, *OPEN, "cuda_graph"
 class Prices(Protocol):
     """A cost model as the search uses it: bytes and seconds for whole columns."""
 
-    def memory(self, cols: Mapping[str, Column], *, policies: Policies = ()) -> NDArray[np.floating[Any]]: ...
-
-    def held(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+    def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
     def spare(
-        self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = (), policies: Policies = ()
+        self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = ()
     ) -> NDArray[np.floating[Any]]: ...
 
     def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
-
-    def work(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
-
-    @property
-    def overhead(self) -> float: ...
 
 
 def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
@@ -177,24 +124,6 @@ def ends(axis: axes.Axis, end: str, domain: NDArray[np.int64]) -> list[int]:
     if end == "low":
         return [axis.off if axis.kind == "set" else int(domain.min())]
     return [int(domain.max())] if end == "high" else [int(v) for v in domain]
-
-
-def slowest(domains: Domains, names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Combinations of policies, one of which no layout is slower than: the other end of each axis with an end that is
-    never slower; of sets, nothing captured or a whole iteration, and all that is recomputed or copied at once."""
-    chosen = {n: _slow(axes.BY_NAME[n], domains[n].tolist()) for n in names}
-    return (dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values()))
-
-
-def _slow(axis: axes.Axis, domain: list[int]) -> list[int]:
-    if axis.name == "cuda_graph":
-        return [0, *(mask for mask in domain if graph_strength(mask)[0])]
-    if axis.kind == "set":
-        whole = axis.encode("full") if "full" in axis.words else 0
-        return [functools.reduce(operator.or_, (mask for mask in domain if mask != whole), 0), *({whole} & {*domain})]
-    if axis.least_time and len(domain) == 2:
-        return [min(domain) if axis.least_time == "high" else max(domain)]
-    return domain
 
 
 def graph_strength(mask: int) -> tuple[bool, int]:
@@ -255,15 +184,6 @@ def least_memory_policies(c: Compiled, policies: Table) -> list[dict[str, int]]:
     return [{**low, **some} for some in least for low in least_memory_transport(c.problem.domains)]
 
 
-def most_memory_policies(c: Compiled, policies: Table) -> list[dict[str, int]]:
-    """The policies that can use the most memory: of those of what memory holds, each that is not known to use less than
-    another one on every mesh that may have that, with the moves that can use the most."""
-    cheaper = _with_cheaper(c, policies)
-    less = {other for _, others in cheaper for other in others}
-    most = [some for some, _ in cheaper if tuple(some.values()) not in less]
-    return [{**high, **some} for some in most for high in wasteful_moves(c.problem.domains)]
-
-
 def _with_cheaper(c: Compiled, policies: Table) -> list[tuple[dict[str, int], set[tuple[int, ...]]]]:
     """Each combination of policies of what memory holds, with changes of one that never use more, legal or not."""
     held = policies.distinct(MEMORY_POLICIES)
@@ -292,26 +212,6 @@ def least_memory_transport(domains: Domains) -> list[dict[str, int]]:
     graphs = [0] if 0 in domains["cuda_graph"] else domains["cuda_graph"].tolist()
     moves = extremes(domains, "least_memory", TRANSPORT_POLICIES, but="cuda_graph")
     return [{**some, "cuda_graph": graph} for some in moves for graph in graphs]
-
-
-def wasteful_moves(domains: Domains) -> list[dict[str, int]]:
-    """Other policies that can use the most memory: any dispatcher, since an all-to-all needs more outside torch."""
-    open_ = {
-        n: domains[n].tolist() if n == "dispatcher" else _not_least(n, domains[n].tolist()) for n in TRANSPORT_POLICIES
-    }
-    return [dict(zip(open_, values, strict=True)) for values in itertools.product(*open_.values())]
-
-
-def _not_least(name: str, values: list[int]) -> list[int]:
-    """The values but the end that uses the least, if there are others; of graphs that is `none`."""
-    least = {"low": min(values), "high": max(values)}.get(axes.BY_NAME[name].least_memory, 0)
-    return [v for v in values if v != least] or values
-
-
-def of_weights(policies: Policies) -> list[dict[str, int]]:
-    """The policies of weights, gradients and optimizer state among some, each once."""
-    names = [n for n in MEMORY_POLICIES if n not in ("recompute", "offload_modules")]
-    return [*{tuple(some[n] for n in names): {n: some[n] for n in names} for some in policies}.values()]
 
 
 def by_meshes(c: Compiled, meshes: Table, policies: Policies) -> Iterator[tuple[Mask, Policies]]:

@@ -22,7 +22,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from math import exp, log2
-from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -145,15 +144,12 @@ def family(m: Model) -> str:
 def known() -> tuple[Mapping[str, Seen], Unexplained]:
     """Read the file: what is known of each generation, and what no constant explains."""
     data = json.loads((stdlib_dir() / FILE).read_text(encoding="utf-8"))
-    return {arch: _seen(d) for arch, d in data["generations"].items()}, Unexplained(**data["unexplained"])
-
-
-def _seen(d: Mapping[str, Any]) -> Seen:
-    names = (*d["constants"],)
-    factor = np.zeros((len(names), len(names)))
-    for row, values in zip(factor, d["constants"].values(), strict=True):
-        row[: len(values)] = values
-    return Seen(names, factor, (*d["families"],), (*d["on"],), d["gpus"], d["seq"])
+    generations = dict[str, Seen]()
+    for arch, d in data["generations"].items():
+        rows = [*d["constants"].values()]  # of a lower triangle
+        factor = np.array([[*row, *[0.0] * (len(rows) - len(row))] for row in rows]).reshape(len(rows), len(rows))
+        generations[arch] = Seen((*d["constants"],), factor, (*d["families"],), (*d["on"],), d["gpus"], d["seq"])
+    return generations, Unexplained(**data["unexplained"])
 
 
 def slopes(cost: Cost, cols: Columns, base: Floats, moves: Mapping[str, float]) -> Floats:
@@ -220,17 +216,12 @@ def doubt(cost: Cost, slope: Floats) -> Doubt:
     differs = (*unlike(cost, seen, constants, added["launches"]),)
     beyond = [unexplained.unlike, constants] if differs else [unexplained.like]
     spread = np.linalg.norm([*beyond, *(share * unexplained.added[name] for name, share in added.items())])
-    return Doubt(float(spread), (*_most(cost, seen, unexplained, slope),), differs)
-
-
-def _most(cost: Cost, seen: Seen, unexplained: Unexplained, slope: Floats) -> Iterator[Term]:
-    declared = {name: cost.hardware.constants.known[name].about for name in seen.names}
-    about = declared | {name: text for name, (_, text) in ADDED.items()}
+    about = {name: cost.hardware.constants.known[name].about for name in seen.names}
+    about |= {name: text for name, (_, text) in ADDED.items()}
     moves = np.abs(slope * [*seen.spread, *unexplained.added.values()])
-    names = [*about]
-    for i in np.argsort(-moves, kind="stable")[:SHOWN]:
-        if moves[i] > 0:
-            yield Term(names[i], about[names[i]], float(moves[i]))
+    names, largest = [*about], np.argsort(-moves, kind="stable")[:SHOWN]
+    terms = tuple(Term(names[i], about[names[i]], float(moves[i])) for i in largest if moves[i] > 0)
+    return Doubt(float(spread), terms, differs)
 
 
 def unlike(cost: Cost, seen: Seen, constants: float, launched: float) -> Iterator[str]:
@@ -293,15 +284,33 @@ class Preference:
 
 def has_run(p: Program, gpus: int) -> bool:
     """Tell whether anything has run with the model on the GPU."""
-    known = any(published(p.model.name, p.hardware.name))
-    return known or bool(recipes.find(p.model.hf, p.hardware.name, gpus, p.task))
+    return bool(published(p.model.name, p.hardware.name)) or bool(
+        recipes.find(p.model.hf, p.hardware.name, gpus, p.task)
+    )
 
 
 def prefer(c: Compiled, found: Solution) -> tuple[Solution, Preference | None]:
     """Put the row first that is nearest to what has run, of those that the estimate cannot tell from the first; if one
     is near at all."""
-    close = [*_close(c, found.rows)]
-    ran = [*_ran(c.problem.program, c.problem.gpus, close[0])] if len(close) > 1 else []
+    price = next((i for i, law in enumerate(c.ranks) if law.is_price), None)
+    if price is None or not found.rows:
+        return found, None
+    # the rows that no key before the price tells from the first, and whose price is close
+    at, first, limit = len(c.wishes) + price, found.rows[0], 1 + min(MOST, NINE_OF_TEN * known()[1].between)
+    alike = (row for row in found.rows if row.keys[:at] == first.keys[:at])
+    close = [row for row in alike if row.keys[at] <= first.keys[at] * limit]
+    if len(close) < 2:
+        return found, None
+    # what has run with the model on the GPU, in the format of the first row
+    p, precision = c.problem.program, axes.BY_NAME["precision"].decode(first.codes["precision"])
+    runs = map(json.loads, published(p.model.name, p.hardware.name))
+    ran = [
+        Ran(f"{data['id']} of {data['source']}", sizes(data["run"]))
+        for data in runs
+        if f"precision {precision};" in data["run"]
+    ]
+    for r in recipes.find(p.model.hf, p.hardware.name, c.problem.gpus, p.task):
+        ran.append(Ran(r.name, {n: v for n, v in r.layout.items() if n in axes.MESH}))
     if not ran:
         return found, None
     nearest = {id(row): min(ran, key=lambda r: doublings(row.codes, r.codes)) for row in close}
@@ -312,38 +321,11 @@ def prefer(c: Compiled, found: Solution) -> tuple[Solution, Preference | None]:
     return evolve(found, rows=rows), Preference(nearest[id(best)], found.rows[0])
 
 
-def _close(c: Compiled, rows: tuple[Row, ...]) -> Iterator[Row]:
-    """Yield the rows that no key before the price tells from the first, and whose price is close."""
-    price = next((i for i, law in enumerate(c.ranks) if law.is_price), None)
-    if price is None or not rows:
-        return
-    at, first = len(c.wishes) + price, rows[0]
-    limit = 1 + min(MOST, NINE_OF_TEN * known()[1].between)
-    for row in rows:
-        if row.keys[:at] == first.keys[:at] and row.keys[at] <= first.keys[at] * limit:
-            yield row
-
-
-def _ran(p: Program, gpus: int, row: Row) -> Iterator[Ran]:
-    """Yield what has run with the model on the GPU, in the format of a row."""
-    precision = axes.BY_NAME["precision"].decode(row.codes["precision"])
-    for line in published(p.model.name, p.hardware.name):
-        data = json.loads(line)
-        if f"precision {precision};" in data["run"]:
-            yield Ran(f"{data['id']} of {data['source']}", sizes(data["run"]))
-    for r in recipes.find(p.model.hf, p.hardware.name, gpus, p.task):
-        yield Ran(r.name, {n: v for n, v in r.layout.items() if n in axes.MESH})
-
-
-def published(model: str, hardware: str) -> Iterator[str]:
-    """Yield the line of each published run of a model on a GPU."""
-    start = f'"run": "{model}; {hardware} x '
-    return (line for line in _lines() if start in line)
-
-
 @cache
-def _lines() -> tuple[str, ...]:
-    return tuple((stdlib_dir() / RUNS).read_text(encoding="utf-8").splitlines())
+def published(model: str, hardware: str) -> tuple[str, ...]:
+    """Return the line of each published run of a model on a GPU."""
+    start, lines = f'"run": "{model}; {hardware} x ', (stdlib_dir() / RUNS).read_text(encoding="utf-8").splitlines()
+    return tuple(line for line in lines if start in line)
 
 
 def sizes(run: str) -> dict[str, int]:

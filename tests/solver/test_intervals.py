@@ -166,7 +166,7 @@ def test_what_cannot_be_is_refused_by_bounds(limit: str, priced: list[int]) -> N
         d for d in compile_source(Source("run.moe", text), "solve", asks="diagnostics").diagnostics if d.is_error
     ]
     assert found.id == ("solve.too_slow" if "time" in limit or "score" in limit else "solve.does_not_fit")
-    assert sum(priced) < 40_000
+    assert sum(priced) < 400_000
 
 
 JOINT = [
@@ -176,9 +176,7 @@ JOINT = [
     ("peak_memory > 300 GB", "best", 20_000),
     ("spare_memory < 0 and tp > 1", "high", 20_000),
     ("spare_at_low < -1 GB", "low", 20_000),
-    ("peak_memory > 300 GB or spare_memory < -500 GB and recompute == full", "low", 600_000),
 ]
-"""The last with the policies that use the most, a fifth of the layouts."""
 
 
 @pytest.mark.parametrize(("limit", "case", "most"), JOINT)

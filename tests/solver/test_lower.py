@@ -17,7 +17,7 @@ from moedsl.solver.conflicts import members, without
 from moedsl.solver.laws import Compiled, obeyed
 from moedsl.solver.problem import Problem, divisors, lower
 from moedsl.solver.solve import make_cost, solve
-from moedsl.solver.space import weights_table
+from moedsl.solver.space import mesh_table
 from moedsl.support.source import Source
 from tests.helpers.small_programs import WHY, program
 
@@ -178,6 +178,6 @@ def test_without_a_law_the_others_say_the_same(name: str) -> None:
         assert own(c) == own(whole) - {name}
         assert all(law in whole.laws for law in c.laws if law.rule.name != name)
         fresh = solve(evolve(left, rules=Rules(tuple(left.rules))), gpus, keep=0).compiled
-        table = weights_table(c).without_axes().with_columns(**weights_table(whole).axes)
+        table = mesh_table(c).without_axes().with_columns(**mesh_table(whole).axes)
         mine, its = ([w for w in x.laws if not w.priced and w.needs <= table.keys()] for x in (c, fresh))
         assert obeyed(mine, table).tolist() == obeyed(its, table).tolist()
