@@ -284,7 +284,7 @@ def test_alarms(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [alarm["id"] for alarm in run["alarms"]] == [
         "silent", "slow", "std.number_failures.nan_iterations", "std.memory_failures.out_of_memory",
     ]  # fmt: skip
-    assert "iteration 21" in run["alarms"][1]["text"]
+    assert "iteration 21" in run["alarms"][2]["text"]
     assert run["state"] == "silent"
     assert main(["watch", "train.log"]) == 0
     said = capsys.readouterr().out
