@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import core, settings
 
+from moedsl import compiler
 from moedsl.bridge.verify.cases import Report
 from moedsl.bridge.verify.client import Server
 from moedsl.rehearse.launch import Outcome, Ranks
 from moedsl.rehearse.prepare import Prepared
 from tests.helpers import compile_cache, rotation, run_folder, warm
 
-compile_cache.install()
+compiler.advance = compile_cache.advance
 settings.register_profile("drawn", max_examples=rotation.examples(100), deadline=None, print_blob=True)
 settings.load_profile("drawn")
 
@@ -127,6 +128,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, text in report.user_properties:
             if name == "figures":
                 terminalreporter.write_line(f"soak: {text}")
+
+
+@pytest.fixture
+def compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that replaces something that compiles: it gets no result of another test and leaves none."""
+    monkeypatch.setattr(compile_cache, "on", False)
 
 
 @pytest.fixture

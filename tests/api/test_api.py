@@ -145,6 +145,7 @@ def test_memory_is_bounded() -> None:
     assert "'solve.too_large', '`main` needs more than 20 MB of memory" in ran.stdout
 
 
+@pytest.mark.usefixtures("compiles_anew")
 def test_more_policies_than_memory_holds_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moedsl.solver.space.MOST_POLICIES", 3)
     assert [d.id for d in moedsl.plan(RUN).diagnostics] == ["solve.too_large"]

@@ -57,7 +57,6 @@ def test_it_builds_checks_installs_and_uses_both_distributions(tmp_path: Path) -
     assert {"LICENSE", "stdlib/hardware/h100.moe", "grammar/moe.lark", "pyproject.toml"} <= names
 
 
-# ----------------------------------------------------------------
 # The Dockerfile, each instruction in its order, in a root folder of its own whose Python has older versions.
 
 INSTRUCTIONS = [

@@ -14,20 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 DEMO = ROOT / "examples" / "qwen3_235b_gb200_128k.moe"
 RUNS = 7
 SEVERAL = re.compile(r"^\s*(run \w|sweep |isolate |workflow\b)", re.M)
 SINGLE = [p for p in sorted((ROOT / "examples").rglob("*.moe")) if not SEVERAL.search(p.read_text(encoding="utf-8"))]
 """The examples that are one run each."""
-GOALS = {
-    "plan, median of the examples": "0.5 s",
-    "plan, the slowest example": "0.5 s",
-    "compile, stdlib cache warm": "0.5 s",
-    "compile, stdlib cache cold": "1.2 s",
-    "solve, 256 GPUs, nothing pinned": "0.1 s",
-    "solve, 16,384 GPUs, nothing pinned": "1.5 s",
-}
+GOALS = table_of("bench", "commands: goals")
 SOLVES = {
     "solve, 256 GPUs, nothing pinned": ("fit", 256),
     "solve, 256 GPUs, scale first": ("scale", 256),
@@ -188,17 +182,7 @@ for model in ("qwen3_235b_a22b", "deepseek_v3"):
     out[model] = (statistics.median(times), found.explanations[0]["kind"])
 print(json.dumps(out))
 """
-EXPLAINED = {
-    "explain a chosen value": ("fit first", "tp"),
-    "explain a chosen value, throughput first": ("throughput first", "tp"),
-    "explain a pinned value": ("fit first; pin ep=32", "ep"),
-    "explain a pinned value, throughput first": ("throughput first; pin ep=32", "ep"),
-    "explain everything, with the advice": ("fit first", ""),
-    "explain a law conflict": ("fit first; pin tp=3 cp=1", ""),
-    "explain a law conflict, throughput first": ("throughput first; pin ep_overlap=true pp=4 vpp=1 tp=1", ""),
-    "explain a memory infeasibility": ("fit first; seq 128k; pin recompute=none tp=1 cp=1", ""),
-    "explain a memory infeasibility, throughput": ("throughput first; seq 128k; pin recompute=none tp=1 cp=1", ""),
-}
+EXPLAINED = table_of("bench", "commands: explained")
 
 
 @pytest.mark.parametrize("name", EXPLAINED)

@@ -27,6 +27,7 @@ from moedsl.solver.fits import violations
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 PUBLISHED = stdlib_dir() / "calibration" / "published.jsonl"
 
@@ -121,17 +122,7 @@ def test_rank_correlation_knows_ties() -> None:
     assert rank_correlation(np.array([1.0, 2, 3]), np.array([3.0, 2, 1])) == pytest.approx(-1)
 
 
-@pytest.mark.parametrize(
-    "line, why",
-    [
-        ("{", "not JSON"),
-        ('{"tokens_per_s_per_gpu": 5}', "no `run`"),
-        ('{"run": "qwen3_30b; h100 x 16"}', "does not compile"),
-        ('{"run": "qwen3_30b_a3b; h100"}', "no number of GPUs"),
-        ('{"file": "nowhere.moe"}', "does not exist"),
-        ('{"run": "deepseek_v3; h100 x 8"}', "no layout of the run fits"),
-    ],
-)
+@pytest.mark.parametrize("line, why", table_of("calibrate", "a line that cannot be read"))
 def test_a_line_that_cannot_be_read_is_named(tmp_path: Path, line: str, why: str) -> None:
     file = tmp_path / "runs.jsonl"
     file.write_text(f"\n{line}\n")
@@ -192,7 +183,6 @@ def test_constants_out_of_range_are_refused(tmp_path: Path) -> None:
     assert [d.id for d in result.diagnostics if d.is_error] == ["check.calibration"]
 
 
-# ----------------------------------------------------------------
 # Published statements about memory against the estimate, and runs that ran against its verdict.
 
 FOLDER = ROOT / "stdlib/calibration"
@@ -234,7 +224,6 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     assert len(wrong) == 1
 
 
-# ----------------------------------------------------------------
 # Runs that papers publish, which Ampere's constants are fitted to.
 
 
@@ -264,7 +253,6 @@ def test_no_run_is_faster_than_its_gpu(papers: list[Measured]) -> None:
         assert 0.35 < rate / (r.cost.hardware.tflops["bf16"] * 1e12) < 0.6, r.id
 
 
-# ----------------------------------------------------------------
 # Parts of profiled steps against the estimate: within 20%.
 
 
@@ -291,7 +279,6 @@ def test_the_parts_of_the_slowest_stage_are_those_of_the_plan() -> None:
         assert work == pytest.approx(parts_["compute"])
 
 
-# ----------------------------------------------------------------
 # Peaks that Megatron expects of its own functional tests, against the estimate.
 
 STATE = ("whole optimizer", "optimizer instances", "learned positions")

@@ -26,6 +26,7 @@ from tests.helpers.cost_models import hardware
 from tests.helpers.one_gpu import MOONLIGHT, QWEN3
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of
+from tests.helpers.tables import table_of
 
 SMOKE = (ROOT / "examples/smoke.moe").read_text(encoding="utf-8").replace("h100 x 1", "h200 x 1")
 
@@ -55,22 +56,10 @@ def test_the_plan_of_a_run_on_one_gpu_is_near_what_was_measured(name: str) -> No
     assert estimate.interval.lower_s < run.step_s < estimate.interval.upper_s
 
 
-# ----------------------------------------------------------------
 # Measurements of a GPU against the estimate's formulas: those that are stored, and made-up ones that must fail.
 
 H100 = "NVIDIA H100 80GB HBM3"
-SHAPES: dict[str, tuple[str, str, str, dict[str, int]]] = {
-    "hbm": ("copy", "copy", "torch", {"bytes": 2**30}),
-    "experts": ("products", "forward", "transformer_engine", {"hidden": 2048, "expert_hidden": 768, "local_experts": 8, "tokens": 8192}),
-    "gqa": ("attention", "backward", "torch", {"seq": 4096, "heads": 32, "query_groups": 4, "head_dim": 128}),
-    "mla": ("attention", "forward", "transformer_engine", {"seq": 4096, "heads": 128, "qk_nope_dim": 128, "qk_rope_dim": 64, "v_head_dim": 128}),
-    "delta_net": ("delta_nets", "forward", "fla", {"seq": 4096, "linear_key_heads": 16, "linear_value_heads": 32, "linear_key_dim": 128, "linear_value_dim": 128}),
-    "norm": ("passes", "forward", "transformer_engine", {"hidden": 4096, "tokens": 16384}),
-    "swiglu": ("passes", "backward", "megatron_core", {"expert_hidden": 4096, "tokens": 16384}),
-    "permutation": ("permutation", "forward", "transformer_engine", {"hidden": 4096, "experts": 128, "topk": 8, "tokens": 4096}),
-    "router": ("host", "host", "megatron_core", {"local_experts": 128, "topk": 8}),
-    "moe": ("host", "host", "megatron_core", {"local_experts": 16, "topk": 8}),
-}  # fmt: skip
+SHAPES: dict[str, tuple[str, str, str, dict[str, int]]] = table_of("calibrate", "one gpu: shapes")
 """A shape of each formula: part, direction, library, facts."""
 
 
@@ -164,7 +153,6 @@ def test_the_formulas_get_the_measured_shape() -> None:
     assert expected("experts", precision="fp8_blockwise") < fp8  # one read less for a cast
 
 
-# ----------------------------------------------------------------
 # `moedsl calibrate` fits memory: constants move to those that made the peaks, runs kept back judge, and few runs are
 # said.
 

@@ -106,7 +106,6 @@ def _model(groups: int, allowed: int) -> Model:
     return evolve(program.model, routing_groups=groups, topk_groups=allowed)
 
 
-# ----------------------------------------------------------------
 # docs/accuracy.md names each group that misses its goals with its reason, and the figures of the reasons are those
 # of the runs.
 

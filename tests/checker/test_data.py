@@ -17,6 +17,7 @@ from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import diagnosed, plan_of
+from tests.helpers.tables import table_of
 
 WEIGHTS = 'set checkpoint.pretrained_checkpoint = "/w"\n'
 BASE = f"qwen3_30b_a3b; h100 x 16; task sft\n{WEIGHTS}"
@@ -44,25 +45,7 @@ def test_a_file_without_quotes_is_quoted() -> None:
     assert [h for d in found if d.is_error for h in d.help] == ['write a path in double quotes: `data "my.jsonl"`']
 
 
-MISTAKES = {
-    "data hub": "check.unknown_word: `data` is one of mock, hf, not `hub`",
-    'data hub "a/b"': "check.unknown_word: `data` is one of mock, hf, not `hub`",
-    "data hf": "check.data: a data set of Hugging Face has a name",
-    'data hf "sqad"': "check.data: Bridge has no text data set of its own called `sqad`",
-    'data hf "squad" subset="x"': "check.data: Bridge's own `squad` has its subset already",
-    'data hf "squad" split="test"': "check.data: Bridge's own `squad` has no split `test`",
-    'data hf "gsm8k" split="train[:5%]+validation"': "check.data: Bridge's own `gsm8k` has no split `validation`",
-    'data hf "a/b" split=" "': "check.type: `split` is a text",
-    'data mock "x"': "check.data: mock data has no name",
-    "data mock pack=on": "check.data: `pack` is for samples, which only fine-tuning on text reads",
-    'data ""': "check.data: a data path must not be empty or `mock`",
-    'data "/d" packed=on': "check.data: `data` has no `packed`",
-    'data "/d" pack=on pack=off': "check.twice: `pack` is stated twice",
-    'data "/d" pack=yes': "check.type: `pack` is on or off",
-    'data "/d" lengths=[]': "check.type: `lengths` is a list of at most 1024 numbers of tokens",
-    'data "/d" lengths=[0]': "check.type: `lengths` is a list of at most 1024 numbers of tokens",
-    'data "/d" split="train"': "check.data: a folder has no `split`: it has training.jsonl and validation.jsonl",
-}
+MISTAKES = table_of("checker", "data: mistakes")
 
 
 @pytest.mark.parametrize("line", MISTAKES)
@@ -185,7 +168,6 @@ def test_a_field_of_another_preprocessing(data: str, path: str) -> None:
     assert not any(d.is_error for d in compile_source(Source("run.moe", prompts), "check").diagnostics)
 
 
-# ----------------------------------------------------------------
 # `adapter`: its options, their mistakes, and the fields of Bridge that they are.
 
 ADAPTED = "qwen3_30b_a3b; h100 x 8; task peft; "
@@ -221,30 +203,7 @@ def test_another_method_has_its_own_defaults() -> None:
     assert canonical is not None and "linear_q" in canonical.targets and "linear_qkv" not in canonical.targets
 
 
-ADAPTER_MISTAKES = {
-    "adapter dora experts=outer": "check.adapter: dora has no `experts=outer` in Bridge",
-    "adapter canonical_lora experts=outer": "check.adapter: canonical_lora has no `experts=outer` in Bridge",
-    "adapter lorax": "check.unknown_word: an adapter is one of lora, dora, canonical_lora, not `lorax`",
-    "adapter lora rang=8": "check.adapter: an adapter has no `rang`",
-    "adapter lora rank=8 rank=16": "check.twice: `rank` is stated twice",
-    "adapter lora rank=0": "check.type: `rank` is a whole number from 1 to 8192",
-    "adapter lora rank=8.5": "check.type: `rank` is a whole number from 1 to 8192",
-    "adapter lora rank=-1": "check.type: `rank` is a whole number from 1 to 8192",
-    "adapter lora dropout=1": "check.type: `dropout` is a share below 1",
-    "adapter lora targets=linear_qkv": "check.type: `targets` is a list of modules",
-    "adapter lora targets=[]": "check.type: `targets` is a list of modules",
-    "adapter lora targets=[linear_qkv, attn]": "check.unknown_word: no module that takes an adapter is called `attn`",
-    "adapter lora targets=[in_proj]": "check.adapter: this adapter trains nothing of qwen3_30b_a3b: it has no in_proj that "
-    "it adapts",
-    "adapter lora targets=[linear_fc1] experts=none": "check.adapter: this adapter trains nothing of qwen3_30b_a3b: it has no "
-    "linear_fc1 that it adapts",
-    "adapter lora targets=[linear_q]": "check.adapter: lora does not know `linear_q`",
-    "adapter canonical_lora targets=[linear_qkv]": "check.adapter: canonical_lora does not know `linear_qkv`",
-    "adapter lora experts=all": "check.type: `experts` is one of shared, each, outer, none",
-    "adapter lora normalized=yes": "check.type: `normalized` is on or off",
-    "adapter dora normalized=on": "check.adapter: dora has no `normalized` in Bridge",
-    "adapter canonical_lora regather=on": "check.adapter: canonical_lora has no `regather` in Bridge",
-}
+ADAPTER_MISTAKES = table_of("checker", "data: adapter mistakes")
 
 
 @pytest.mark.parametrize("text", ADAPTER_MISTAKES)
@@ -315,7 +274,6 @@ def test_targets_cover_bridges_defaults() -> None:
     assert named <= {*TARGETS}, json.dumps(sorted(named))
 
 
-# ----------------------------------------------------------------
 # `weights`: what a run starts from.
 
 RUN = "qwen3_30b_a3b; h100 x 16; task sft; "
@@ -334,20 +292,7 @@ def test_a_path_is_the_field_of_bridge() -> None:
     assert program.sets == same.sets
 
 
-@pytest.mark.parametrize(
-    ("text", "id"),
-    [
-        (RUN + 'weights hub "org/mine"', "check.unknown_word"),
-        (RUN + 'weights hf "mine"', "check.weights"),
-        (RUN + 'weights hf "a/b/c"', "check.weights"),
-        (RUN + 'weights ""', "check.weights"),
-        (RUN + 'weights hf "Qwen/Qwen3-235B-A22B"', "check.weights"),
-        ('qwen3_30b_a3b; h100 x 16; weights "/c"', "check.weights"),
-        (RUN + 'weights "/c"; set checkpoint.pretrained_checkpoint = "/d"', "check.twice"),
-        (RUN + 'weights "/c"; weights "/d"', "check.twice"),
-        (RUN + "weights", "parse.unexpected"),
-    ],
-)
+@pytest.mark.parametrize(("text", "id"), table_of("checker", "data: weights"))
 def test_mistakes(text: str, id: str) -> None:
     found = [d.id for d in compile_source(Source("run.moe", text), "check").diagnostics if d.is_error]
     assert found == [id]

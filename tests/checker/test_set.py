@@ -18,46 +18,13 @@ from moedsl.support.diagnostics import Diagnostic, Instead
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, diagnosed, plan_of
+from tests.helpers.tables import table_of
 
 RUN = "qwen3_30b_a3b; h100 x 16\n"
 SFT = 'qwen3_30b_a3b; h100 x 16; task sft; data "/d"\nset checkpoint.pretrained_checkpoint = "/c"\n'
 SPECS = "dataset.offline_packing_specs.packed_sequence_size"
 
-REFUSED = {
-    "model.num_layers = 12": "check.architecture",
-    "model.hidden_size = 1024": "check.architecture",
-    "model.num_moe_experts = 64": "check.architecture",
-    "model.num_attention_heads = 8": "check.architecture",
-    "model.num_query_groups = 8": "check.architecture",
-    "model.moe_layer_freq = 2": "check.architecture",
-    "model.num_layers_in_first_pipeline_stage = 8": "plan.set_decided",
-    "model.external_cuda_graph = true": "plan.set_decided",
-    "model.moe_layer_recompute = true\npin recompute=none": "plan.set_decided",
-    "model.mtp_num_layers = two": "check.type",
-    "model.mtp_num_layers = -3": "std.recipe_kernels.depths",
-    "model.moe_token_dispatcher_type = flexible": "check.unknown_word",
-    "model.attention_backend = fussed": "check.unknown_word",
-    "model.activation_func = relu": "check.type",
-    "model.mrope_section = [1, two]": "check.type",
-    "optimizer.exp_avg_dtype = bf16": "check.unknown_word",
-    "optimizer.lr = 1e-5": "std.recipe_schedule.rate_order",
-    "checkpoint.async_save = true": "std.recipe_saving.async_folder",
-    "train.train_iters = 2.5": "check.type",
-    "peft.params_to_save = none": "check.type",
-    "ft.enable_ft_packages = true": "check.unknown_field",
-    "model.freeze_vision_model = true": "check.other_class",
-    "model.mamba_chunk_size = 64": "check.other_class",
-    "dataset.enable_offline_packing = true": "check.other_class",
-    f"{SPECS} = 4096": "check.other_class",
-    "validation.eval_global_batch_size = 7": "std.recipe_batch.evaluation",
-    "optimizer.optimizer = muon": "plan.set_decided",
-    "ddp.use_distributed_optimizer = false": "plan.set_decided",
-    "comm_overlap.overlap_param_gather = false\npin sharding=fsdp": "plan.set_decided",
-    "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = true\nprecision fp8_current": "plan.set_decided",
-    "mixed_precision.fp8_param = false\nprecision fp8_current": "plan.set_decided",
-    "mixed_precision.fp8_param = true": "std.recipe_formats.fp8_parameters",
-    "mixed_precision.fp8_param_gather = true": "std.recipe_formats.gathered_fp8",
-}
+REFUSED = table_of("checker", "set: refused")
 OVERWRITTEN = {
     "ddp.bucket_size = 1000": "comm_overlap.bucket_size",
     "ddp.align_param_gather = true": "comm_overlap.align_param_gather",
@@ -65,53 +32,12 @@ OVERWRITTEN = {
     "model.fp8_margin = 2": "mixed_precision.fp8_margin",
     "optimizer.loss_scale = 2.0": "mixed_precision.loss_scale",
 }
-ACCEPTED = (
-    "model.num_layers = 48",
-    "optimizer.lr = 1e-5\nset optimizer.min_lr = 1e-6",
-    'checkpoint.async_save = true\nset checkpoint.save = "/x"',
-    "comm_overlap.bucket_size = 1000",
-    'optimizer.exp_avg_dtype = "torch.float32"',
-    "model.attention_backend = flash",
-    "train.train_iters = 1e3",
-    "model.moe_grouped_gemm = true",
-    "model.activation_offload_fraction = 0.5",
-    "model.moe_layer_recompute = false",
-    "model.mtp_num_layers = none",
-    "comm_overlap.overlap_param_gather = false",
-    "tokenizer.use_tokenizer_vocab_size = true",
-)
-UNPRICED = {
-    "optimizer.optimizer = dist_muon": "adam",
-    "optimizer.optimizer = dist_muon\nset ddp.use_distributed_optimizer = false": "adam",
-    'optimizer.main_params_dtype = "torch.float16"\npin moments=bf16': "float32",
-    "model.moe_grouped_gemm = false": "True",
-    "model.moe_expert_capacity_factor = 3.0\nset model.moe_pad_expert_input_to_capacity = true": "False",
-    "model.attention_backend = local": "fused",
-    "model.fp32_residual_connection = true": "False",
-    "model.activation_offload_fraction = 0.5\npin offload_modules=moe_act": "1.0",
-    "ddp.num_distributed_optimizer_instances = 2": "1",
-    "model.moe_flex_dispatcher_backend = ncclep\npin dispatcher=hybridep\nset model.moe_expert_rank_capacity_factor = 2.0": "hybridep",
-}
+ACCEPTED = table_of("checker", "set: accepted")
+UNPRICED = table_of("checker", "set: unpriced")
 """Values without a price, with what the estimate has."""
 
 
-DERIVED = {
-    "tensor_model_parallel_size = 4": "plan.set_decided",
-    "model.tensor_model_parallel_size = 4 when gpus == 16": "plan.set_decided",
-    "train.global_batch_size = 2 * dp": "plan.set_decided",
-    "moe_layer_recompute = true": "plan.set_decided",
-    "train.manual_gc_intervall = 10": "check.unknown_field",
-    "no_such_field = 10 when gpus == 17": "check.unknown_field",
-    "pod.shm = false": "check.unknown_field",
-    "train.manual_gc_interval = often": "check.type",
-    "dataset.num_workers = dp / 3": "check.type",
-    "moe_router_dtype = fp65": "check.unknown_word",
-    'logger.wandb_entity = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"': "check.secret",
-    "num_layers = 12": "check.architecture",
-    'checkpoint.save = "/checkpoints"': "check.too_late",
-    "mixed_precision.fp8_param_gather = false": "check.too_late",
-    "optimizer.lr = 1e-6": "std.recipe_schedule.rate_order",
-}
+DERIVED = table_of("checker", "set: derived")
 """What a rule of the run derives, and the error: the same as of a `set`."""
 
 
@@ -305,25 +231,7 @@ def test_a_field_of_a_section_that_the_recipe_builds_is_no_second_line() -> None
     assert text.count("tp_comm_overlap") == 1 and "CommOverlapConfig(tp_comm_overlap=True)" in text
 
 
-STATED: dict[str, tuple[str, ...]] = {
-    "model.tensor_model_parallel_size = 4": ("pin tp=4",),
-    "model.context_parallel_size = 2": ("pin cp=2",),
-    "model.recompute_granularity = full": ("pin recompute=full",),
-    "model.recompute_modules = [layernorm, core_attn]": ("pin recompute=[layernorm, core_attn]",),
-    "model.moe_token_dispatcher_type = flex": ("pin dispatcher=deepep", "pin dispatcher=hybridep"),
-    "model.moe_router_force_load_balancing = true": ("routing balanced",),
-    "train.global_batch_size = 64": ("batch 64",),
-    "train.micro_batch_size = 2": ("micro_batch 2",),
-    "model.seq_length = 8192": ("seq 8192",),
-    "mixed_precision.fp8 = hybrid": ("precision fp8_blockwise", "precision fp8_current"),
-    "ddp.use_megatron_fsdp = true": ("pin sharding=fsdp",),
-    'optimizer.main_grads_dtype = "torch.bfloat16"': (
-        "pin grad_reduce=bf16 offload=optimizer",
-        "pin grad_reduce=bf16 moments=bf16",
-    ),
-    "model.recompute_num_layers = 2": (),
-    "model.num_layers_in_first_pipeline_stage = 8": (),
-}
+STATED: dict[str, tuple[str, ...]] = table_of("checker", "set: stated")
 """Fields that a plan decides, with the statements that decide them so."""
 
 
@@ -338,21 +246,7 @@ def test_a_decided_field_has_the_statement_that_gives_it_the_value(line: str) ->
         assert [x for x in found(run + statement) if x.severity == "error"] == []
 
 
-ELSEWHERE = {
-    "optimizer.learning_rate = 1e-4": "set optimizer.lr",
-    "optimizer.beta1 = 0.9": "set optimizer.adam_beta1",
-    "optimizer.wd = 0.1": "set optimizer.weight_decay",
-    "checkpoint.save_every = 100": "set checkpoint.save_interval",
-    'checkpoint.dir = "/x"': "set checkpoint.save",
-    "logger.log_every = 10": "set logger.log_interval",
-    "scheduler.warmup = 10": "set scheduler.lr_warmup_iters",
-    "train.max_steps = 100": "set train.train_iters",
-    "validation.eval_steps = 10": "set validation.eval_interval",
-    "train.gradient_accumulation = 8": "batch 256",
-    "train.batch_size = 64": "batch 64",
-    "train.tensor_model_parallel_size = 4": "pin tp=4",
-    "optimizer.main_grads_dtype = 1e-4": 'set optimizer.main_grads_dtype = "torch.bfloat16"',
-}
+ELSEWHERE = table_of("checker", "set: elsewhere")
 """Names and values of other tools, with what the help says."""
 
 

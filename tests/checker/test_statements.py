@@ -29,6 +29,7 @@ from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled, diagnosed, plan_of
+from tests.helpers.tables import table_of
 
 HEAD = "qwen3_30b_a3b; gb200 x 64\n"
 
@@ -39,20 +40,7 @@ def warnings(text: str) -> list[Diagnostic]:
     return [d for d in result.diagnostics if d.severity == "warning"]
 
 
-@pytest.mark.parametrize(
-    ("text", "id", "right"),
-    [
-        ("seq 4k; batch 4M", "check.batch_tokens", "batch 1024"),
-        ("batch 4M; seq 128k", "check.batch_tokens", "batch 32"),
-        ("require peak_memory < 150", "check.bytes", "150 GB"),
-        ("prefer memory < 60 GB", "check.bytes", "peak_memory"),
-        ("prefer roomy: 20 < spare_memory", "check.bytes", "20 GB"),
-        ("require peak_memory < 150 and tp == 1", "check.bytes", "150 GB"),
-        ("require peak_memory < 90%", "check.bytes", "90% * memory"),
-        ("require memory < 200 GB", "check.bytes", "peak_memory"),
-        ("prefer 200 GB >= memory", "check.bytes", "peak_memory"),
-    ],
-)
+@pytest.mark.parametrize(("text", "id", "right"), table_of("checker", "a number of another unit"))
 def test_a_number_of_another_unit(text: str, id: str, right: str) -> None:
     (found,) = warnings(text)
     assert found.id == id
@@ -174,21 +162,11 @@ def test_a_capability_of_another_generation(arch: str, capability: str, fine: bo
     assert [(d.id, d.severity) for d in found] == ([] if fine else [("check.capability", "warning")])
 
 
-# ----------------------------------------------------------------
 # `for` states how long a run trains: the steps that follow, what the plan says of them, and mistakes.
 
 RUN = 'qwen3_30b_a3b; gb200 x 64; seq 4k; batch 512; data "/data/corpus"\n'
 MOCK = RUN.partition("; data")[0] + "\n"
-WRONG = {
-    "for 14 dyas": "check.unknown_word",
-    "for many days": "check.size",
-    "for 0 days": "check.size",
-    "for 2T days": "check.size",
-    "for 999999999T tokens": "check.size",
-    "for 2 days; for 2T tokens": "check.twice",
-    "for 2 days; set train.train_iters = 5": "check.twice",
-    "for 2 days; set train.train_samples = 5": "check.twice",
-}
+WRONG = table_of("checker", "statements: wrong")
 
 
 def steps(plan: Plan) -> int:
@@ -243,11 +221,7 @@ def test_the_recipe_and_the_plan_have_the_length() -> None:
     assert text.length(plan_of(RUN)) == ""
 
 
-@pytest.mark.parametrize(("more", "warns"), [
-    ("for 14 days", True), ("for 2T tokens", True), ("set train.train_iters = 1000000", True),
-    ("for 2 hours", False), ("for 1B tokens", False), ("set train.train_iters = 100", False), ("", False),
-    ('for 14 days; set checkpoint.save = "/c"', False), ('for 14 days; data "/data/corpus"', False),
-])  # fmt: skip
+@pytest.mark.parametrize(("more", "warns"), table_of("checker", "statements: a run of days that saves nothing"))
 def test_a_run_of_days_that_saves_nothing_is_a_warning(more: str, warns: bool) -> None:
     found = [d for d in diagnosed(MOCK + more) if d.id == "plan.unsaved"]
     assert len(found) == warns and all(d.severity == "warning" for d in found)
@@ -310,7 +284,6 @@ def test_a_mistake_is_reported(statement: str) -> None:
     assert [d.id for d in result.diagnostics if d.is_error] == [WRONG[statement]]
 
 
-# ----------------------------------------------------------------
 # Programs that are large in one direction: each is answered, or refused by what is too large in it.
 
 WHY = 'because "why" cite ours "why"'
@@ -356,18 +329,7 @@ def test_a_huge_last_stage_is_priced() -> None:
     assert ids(f"{RUN_OF_64}set model.mtp_num_layers = 100\n") == []
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        "model.mtp_num_layers = 101",
-        "model.mtp_num_layers = 1e9",
-        "model.mtp_num_layers = 1e300",
-        "model.vocab_size = 1e300",
-        "tokenizer.vocab_size = 3000000000",
-        "dataset.num_workers = 1e300",
-        "train.train_iters = -1e300",
-    ],
-)
+@pytest.mark.parametrize("field", table_of("checker", "a size that no run has is refused"))
 def test_a_size_that_no_run_has_is_refused(field: str) -> None:
     assert ids(f"{RUN_OF_64}set {field}\n") == ["check.size"]
 
@@ -422,6 +384,7 @@ def test_a_file_uses_a_file_that_uses_a_file(tmp_path: Path) -> None:
     assert len(result.library.sources) > 1500
 
 
+@pytest.mark.usefixtures("compiles_anew")
 def test_a_run_from_a_run_from_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run is read once, not again for each that inherits from it."""
     read: list[int] = []
@@ -450,37 +413,11 @@ def test_the_meshes_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     assert whole.rows > 50 and all((whole.axes[n] == parts.axes[n]).all() for n in whole.axes)
 
 
-# ----------------------------------------------------------------
 # `resilience` switches a section of Bridge on: it sets the fields that the same `set`s would, and no others.
 
 BASE = 'qwen3_30b_a3b; h100 x 16; data "/data/corpus"; set checkpoint.save = "/shared/run"\n'
-SAME = {
-    "resilience ft": "set ft.enable_ft_package = true; set ft.calc_ft_timeouts = true",
-    "resilience ft calc_ft_timeouts=off": "set ft.enable_ft_package = true; set ft.calc_ft_timeouts = false",
-    "resilience inprocess_restart granularity=rank": (
-        'set inprocess_restart.enabled = true; set inprocess_restart.granularity = "rank"'
-    ),
-    "resilience nvrx_straggler stop_if_detected=on report_time_interval=60.0": (
-        "set nvrx_straggler.enabled = true; set nvrx_straggler.stop_if_detected = true\n"
-        "set nvrx_straggler.report_time_interval = 60.0"
-    ),
-    "resilience preemption exit_signal_handler_for_dataloader=on": (
-        "set train.exit_signal_handler = true; set train.exit_signal_handler_for_dataloader = true"
-    ),
-    "resilience rerun_state_machine": 'set rerun_state_machine.rerun_mode = "validate_results"',
-}
-WRONG_RESILIENCE = {
-    "resilience nvrx": "check.unknown_word",
-    "resilience ft enable_ft=on": "check.resilience",
-    "resilience preemption train_iters=5": "check.resilience",
-    "resilience nvrx_straggler stop_if_detected=3": "check.type",
-    "resilience ft; resilience ft": "check.twice",
-    "resilience ft; set ft.enable_ft_package = true": "check.twice",
-    "resilience nvrx_straggler report_time_interval=0": "std.recipe_logs.straggler_interval",
-    "resilience inprocess_restart soft_timeout=90": "std.recipe_logs.restart_timeouts",
-    "resilience inprocess_restart heartbeat_timeout=30": "std.recipe_logs.restart_heartbeats",
-    "resilience inprocess_restart monitor_process_interval=60": "std.recipe_logs.restart_monitors",
-}
+SAME = table_of("checker", "statements: same")
+WRONG_RESILIENCE = table_of("checker", "statements: wrong resilience")
 
 
 @pytest.mark.parametrize("statement", SAME)

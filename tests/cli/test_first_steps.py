@@ -14,20 +14,9 @@ from moedsl.cli.arguments import COMMANDS, SECTIONS
 from moedsl.cli.commands.integrations import complete_files
 from moedsl.cli.main import main, parser_for
 from tests.editors.needs import program
+from tests.helpers.tables import table_of
 
-SLIPS = {
-    "qwen3_30b_a3b; h100x8": ("check.unknown_name", "put spaces around `x`: write `h100 x 8`"),
-    "qwen3_30b_a3b; h100 x 8; fit": ("check.unknown_name", "write `fit first`"),
-    "qwen3_30b_a3b; GB200 x 8": ("check.unknown_name", "did you mean `gb200`?"),
-    "qwen3_30b; h100 x 8": ("check.unknown_name", "did you mean `qwen3_30b_a3b`?"),
-    "qwen3_30b_a3b; h100 x 8; require tp = 2": ("parse.unexpected", "write == to compare"),
-    "qwen3_30b_a3b; h100 x 8; precison fp8": ("parse.unexpected", "did you mean `precision`?"),
-    "qwen3_30b_a3b; h100 x 8; pin dispatcher=hybrid": ("check.unknown_word", "did you mean `hybridep`?"),
-    "qwen3_30b_a3b; h100 x 8; precision mxfp8": ("std.precision.mxfp8_gpu", "write `precision bf16`"),
-    "qwen3_30b_a3b; h100 x 8; require dp > 100": ("solve.conflict", "drop `dp > 100`"),
-    "qwen3_30b_a3b; h100 x 8; pin tp=3": ("std.mesh.heads", "write `pin tp="),
-    "kimi_k2; h100 x 8": ("solve.does_not_fit", "write `h100 x "),
-}
+SLIPS = table_of("cli", "slips")
 
 
 @pytest.mark.parametrize("text", SLIPS)
@@ -41,21 +30,7 @@ def test_one_error_and_a_way_out(text: str, capsys: pytest.CaptureFixture[str]) 
     assert f"help: {way_out}" in said
 
 
-HARDWARE = """hardware mine {
-  arch hopper
-  device "NVIDIA H100 80GB HBM3"
-  capability 9.0
-  memory 80 GB
-  nvlink_domain 8
-  gpus_per_node 8
-  sms 132
-  tflops bf16=989
-  hbm 3.35 TB/s
-  nvlink 450 GB/s
-  network 50 GB/s
-}
-qwen3_30b_a3b; mine x 16
-"""
+HARDWARE = table_of("cli", "hardware")
 
 
 LACKING = ("memory 80 GB", "tflops bf16=989", "bf16=989", "hbm 3.35 TB/s", "nvlink 450 GB/s", "network 50 GB/s")
@@ -114,7 +89,6 @@ def test_the_help_of_each_command_and_action_ends_with_examples_that_can_be_type
             parser_for(words[0]).parse_args(typed[1:])
 
 
-# ----------------------------------------------------------------
 # Shell completion is made of the real parser's commands, options and words.
 
 ASK = """

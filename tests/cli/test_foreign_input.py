@@ -18,6 +18,7 @@ from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 pytestmark = pytest.mark.usefixtures("no_collector_callbacks")
 ITERATION = (
@@ -92,24 +93,7 @@ def test_a_file_made_to_break_a_reader(made: str, alone: Path, capsys: pytest.Ca
         assert said and "internal" not in said, command
 
 
-NEWEST: Mapping[str, Sequence[str]] = {
-    "data stats": ("denied", "none.jsonl", "pipe", "half", ".", "/dev/zero", "one_line.jsonl"),
-    "gap": ("denied", "denied=out/plan.json", "none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log"),
-    "next": ("denied=out/plan.json", "none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log",
-             "half --run pipe"),
-    "watch": ("denied=out/plan.json", "none.log", "pipe", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/none.log"),
-    "results": ("denied", "denied=out/plan.json", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/a.log"),
-    "gap half --run": ("none.moe", "pipe", "half", "/dev/zero"),
-    "tune --budget 1": ("none.moe", "pipe", "half", "/dev/zero"),
-    "diff out": ("pipe.json", "zero.json", "pipe.txt", "zero.txt"),
-    "calibrate": ("pipe", "zero.json"),
-    "models add": ("pipe", "zero.json"),
-    "report run.moe --profile": ("pipe", "zero.json"),
-    "report run.moe -o": ("pipe", "zero.json", "loop"),
-    "diagnose": ("pipe", "zero.json", "denied"),
-    "profile": ("pipe", "loop", "denied"),
-    "memory": ("pipe", "loop", "denied"),
-}  # fmt: skip
+NEWEST: Mapping[str, Sequence[str]] = table_of("cli", "foreign input: newest")
 """The input of the newest commands: missing, a pipe that nobody writes, half a character, a device, too large."""
 
 

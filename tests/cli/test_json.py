@@ -9,6 +9,7 @@ import pytest
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.main import main
 from moedsl.lang.parser import MAX_ERRORS
+from tests.helpers.tables import table_of
 
 WITHOUT = {
     "schema": "what it prints is JSON",
@@ -17,18 +18,7 @@ WITHOUT = {
     "serve": "its page and its answers are at an address",
 }
 """The commands that have no --json, with the reason."""
-WRONG = {
-    "init": "init there.moe", "compile": "compile none.moe", "plan": "plan none.moe", "check": "check none.moe",
-    "what-if": "what-if none.moe", "verify": "verify none.moe", "rehearse": "rehearse none.moe",
-    "lint": "lint --read-only none.py", "import": "import none.yaml", "diagnose": "diagnose none.log",
-    "profile": "profile none.sqlite", "memory": "memory none.pickle", "diff": "diff none.moe none.moe",
-    "results": "results none.log", "gap": "gap none.log", "next": "next none.log", "tune": "tune none.moe --budget 1",
-    "fmt": "fmt none.moe", "models add": "models add none.json", "data stats": "data stats none.jsonl",
-    "calibrate": "calibrate none.jsonl", "report": "report none.moe", "run": "run none.moe",
-    "weights import": "weights import none.moe", "weights export": "weights export none.moe --to out",
-    "clusters": "clusters none.moe", "jobs": "jobs none_1", "logs": "logs none_1", "watch": "watch none_1",
-    "cancel": "cancel none_1", "targets add": "targets add 99.9", "explain": "explain none.moe",
-}  # fmt: skip
+WRONG = table_of("cli", "json: wrong")
 """A mistake for each command; `models`, `hardware` and `targets` alone take no file."""
 NEVER_WRONG = ("models", "hardware", "targets")
 RUN = "olmoe_7b\nh100 x 2\nseq 4k\nfit first\n"
@@ -67,11 +57,7 @@ def test_a_refusal_is_json(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("words", [
-    "init run.moe --model olmoe_7b --machines h100x2 --task sft", "report there.moe", "report there.moe -o p.html",
-    "calibrate runs.jsonl", "calibrate runs.jsonl -o c.moe", "explain TIGHT tp", "explain there.moe tp",
-    "compile there.moe", "clusters", "models", "hardware", "targets",
-])  # fmt: skip
+@pytest.mark.parametrize("words", table_of("cli", "json: answers"))
 def test_an_answer_is_json(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words.split(), "--json"]) == 0
     out, _ = capsys.readouterr()

@@ -15,16 +15,10 @@ from moedsl.facts.axes import BY_NAME
 from tests.helpers import rotation
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 MODELS = ["qwen3_30b_a3b", "deepseek_v3", "gpt_oss_120b", "moonlight_16b", "qwen3_vl_235b_a22b"]
-LADDER = [
-    [],
-    ["layernorm"],
-    ["moe_act", "layernorm"],
-    ["mla_up_proj", "mlp"],
-    ["core_attn", "shared_experts", "moe"],
-    ["full"],
-]
+LADDER = table_of("cost", "ladder")
 FLAGS = ("offload", "ep_overlap", "delay_wgrad", "sharding", "moments", "grad_reduce")
 GRAPHS = [[], ["moe_router"], ["attn", "moe_router", "moe_preprocess"], ["full_iteration"]]
 
@@ -107,17 +101,7 @@ def raised(cols, **codes):
     return {**cols, **{k: np.full_like(cols["pp"], v) for k, v in codes.items()}}
 
 
-MONOTONE = [
-    ("ep_overlap", 0, 1),
-    ("delay_wgrad", 0, 1),
-    ("dispatcher", 0, 1),
-    ("dispatcher", 1, 2),
-    ("cuda_graph", 0, 2),
-    ("cuda_graph", 2, 6),
-    ("cuda_graph", 6, 7),
-    ("cuda_graph", 7, 15),
-    ("cuda_graph", 0, 8),
-]
+MONOTONE = table_of("cost", "estimate: monotone")
 
 
 @pytest.mark.parametrize(
@@ -149,18 +133,6 @@ def test_recompute_and_offload_never_save_time_and_offload_saves_memory(key, cha
         assert (cost.memory(high) <= cost.memory(low)).all()
 
 
-def test_static_memory_is_what_was_measured_and_so_is_what_offload_saves():
-    """Qwen3-30B on 16 H100, TP2 PP2 EP4: 47.2 GB allocated, 32.0 GB with all moments on the host (measured.jsonl
-    m0248, m0252)."""
-    cost = Cost(model("qwen3_30b_a3b"), hardware("h100"), 16, 4096, 32)
-    row = {"tp": 2, "pp": 2, "ep": 4}
-    kept, offloaded = (
-        [s.weights + s.gradients + s.optimizer for s in cost.memory_report({**row, "offload": o})] for o in (0, 1)
-    )
-    assert max(kept) == pytest.approx(47.2e9, rel=0.01)
-    assert max(kept) - max(offloaded) == pytest.approx(15.3e9, rel=0.01)
-
-
 def test_peak_is_near_the_measured_one():
     """Qwen3-30B on 16 H100, TP1 EP16, HybridEP, overlap: 62.17 GiB on rank 0 (measured.jsonl m0234)."""
     cost = Cost(model("qwen3_30b_a3b"), hardware("h100"), 16, 4096, 1024)
@@ -168,12 +140,7 @@ def test_peak_is_near_the_measured_one():
     assert cost.memory(row)[0] == pytest.approx(62.166 * 2**30, rel=0.08)
 
 
-PUBLISHED = [  # tokens/s/GPU and TFLOPS/GPU of performance-summary rows since release 26.06
-    ("deepseek_v3", 6288, 1635),
-    ("qwen3_30b_a3b", 44544, 1029),
-    ("qwen3_235b_a22b", 8816, 1306),
-    ("gpt_oss_120b", 33024, 1077),
-]
+PUBLISHED = table_of("cost", "estimate: published rates")
 
 
 @pytest.mark.parametrize("key, tokens, tflops", PUBLISHED)
@@ -260,7 +227,6 @@ def test_kinds_are_the_reports():
     assert evolve(memory.StageMemory(0, 1, 1, *[1.0] * 5), weights=3.0).total == 7.0
 
 
-# ----------------------------------------------------------------
 # Prices that are kept: each row is priced once, and has the price that it has alone.
 
 
@@ -334,7 +300,6 @@ def test_the_largest_over_stages_is_that_of_each_row_alone(unique: int) -> None:
         assert found[:, i] == pytest.approx(each, rel=1e-12)
 
 
-# ----------------------------------------------------------------
 # No number of the machine stands in the formulas: each is declared in stdlib/calibration, with a range and a source.
 
 COST = ROOT / "moedsl/cost"

@@ -1,7 +1,8 @@
 """The goodput of a plan against months on a clock that draws failures, and the interval that is best there."""
 
 import pytest
-from failure_clock import MONTH, Clock, Training, goodput, jobs_of, trained
+from failure_clock import MONTH, Clock, Training, jobs_of, trained
+from failure_clock import goodput as clocked_goodput
 
 from moedsl.cost.goodput import Goodput, Local, best_interval
 from tests.helpers import rotation
@@ -72,7 +73,7 @@ def test_no_interval_is_better_on_the_clock(name: str) -> None:
     how = RUNS[name]
     best = best_interval(how.blocked, how.mtbf) / how.step
     kept = {
-        times: goodput(
+        times: clocked_goodput(
             Training(how.step, max(1, round(times * best)), how.blocked, 0, how.mtbf, how.back), months(how), 5
         )
         for times in (0.25, 0.5, 0.7, 1, 1.4, 2, 4)
@@ -94,5 +95,5 @@ def test_a_failure_in_a_chain_returns_to_what_was_saved() -> None:
     """With failures too, no more is kept than without a limit, and the steps only grow."""
     free = RUNS["16,384 GPUs"]
     limited = Training(**{**vars(free), "limit": 4 * HOUR, "lead": 5 * MINUTE, "start": 10 * MINUTE})
-    kept, without = goodput(limited, 60, 2), goodput(free, 60, 2)
+    kept, without = clocked_goodput(limited, 60, 2), clocked_goodput(free, 60, 2)
     assert without * (1 - 25 / 240) < kept < without

@@ -25,6 +25,7 @@ from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import DATA
 from tests.helpers.programs import compiled
+from tests.helpers.tables import table_of
 
 NANO, SUPER, ULTRA = (model(f"nemotron_3_{size}") for size in ("nano", "super", "ultra"))
 LIGHTNING = model("nemotron_3_5_lightning")
@@ -122,7 +123,6 @@ def test_published_throughput_agrees(m: Model, depths: int, tokens: float, tflop
     assert said == pytest.approx(tflops, rel=0.002)
 
 
-# ----------------------------------------------------------------
 # Parameters of every pipeline stage against the real Megatron model on the meta device
 # (tests/data/make_param_truth.py).
 
@@ -152,13 +152,7 @@ def test_stages_equal_megatrons(case):
     assert [[p.dense, p.expert] for p in said] == case["stages"]
 
 
-PUBLISHED_PARAMETERS = {
-    "qwen3_30b_a3b": 30_532_122_624,
-    "qwen3_235b_a22b": 235_093_634_560,
-    "deepseek_v3": 682_636_472_320,
-    "gpt_oss_120b": 116_829_156_672,
-    "nemotron_3_nano": 31_577_937_344,
-}
+PUBLISHED_PARAMETERS = table_of("cost", "flops: published parameters")
 
 
 @pytest.mark.parametrize("key", PUBLISHED_PARAMETERS)
@@ -174,7 +168,6 @@ def test_what_megatron_refused_is_known():
     assert "get_gpt_decoder_layer_specs" in refused["qwen3_next_80b_a3b"]  # MTP, and a chunk without a decoder layer
 
 
-# ----------------------------------------------------------------
 # The launches of adapters: each has its own, and collectives over TP and, where experts share it, over EP.
 
 H100 = hardware("h100")
@@ -246,7 +239,6 @@ def test_the_gpu_does_not_decide_where_the_host_launches(measured: dict[str, Mea
     assert gb200 == pytest.approx(h100, rel=0.1)
 
 
-# ----------------------------------------------------------------
 # The bytes of the fused rotary embedding of latent attention are those that Megatron-Core's own kernels move: they
 # run here on pointers that note each number that is read or written.
 

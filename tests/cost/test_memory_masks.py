@@ -13,17 +13,11 @@ from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled, plan_of, written
+from tests.helpers.tables import table_of
 
 GIB = 2**30
 GRAPHS = "cuda_graph=[attn, moe_router, moe_preprocess]"
-RUNS = {
-    "gqa": f"qwen3_30b_a3b; h100 x 64; seq 8k; throughput first\npin pp=2 vpp=3 cp=2 tp=2 micro_batch=2 ep_overlap=off {GRAPHS}",
-    "gqa, attention alone": "qwen3_30b_a3b; h100 x 64; seq 8k; throughput first\npin pp=4 vpp=1 cp=2 ep_overlap=off cuda_graph=[attn]",
-    "gqa, one stage": f"qwen3_30b_a3b; h100 x 16; throughput first\npin pp=1 tp=2 ep_overlap=off {GRAPHS}",
-    "gqa, overlap": f"qwen3_30b_a3b; h100 x 64; seq 8k; throughput first\npin pp=2 vpp=2 cp=2 ep_overlap=on {GRAPHS}",
-    "mla": f"moonlight_16b; h100 x 64; seq 8k; throughput first\npin pp=2 vpp=3 cp=2 tp=2 micro_batch=2 ep_overlap=off {GRAPHS}",
-    "mla, overlap and MTP": f"deepseek_v3; gb200 x 512; seq 8k; throughput first\npin pp=4 vpp=4 cp=2 ep_overlap=on delay_wgrad=on {GRAPHS}",
-}  # fmt: skip
+RUNS = table_of("cost", "masks: runs")
 LONG = "deepseek_v3; gb200 x 512; seq 128k; throughput first"
 
 

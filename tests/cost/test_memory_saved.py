@@ -18,6 +18,7 @@ from moedsl.facts.facts import Model
 from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 SEQ, HIDDEN, EXPERTS, TOPK = 256, 128, 16, 4
 SIZES = {"hidden": HIDDEN, "heads": 8, "ffn_hidden": 320, "experts": EXPERTS, "topk": TOPK, "expert_hidden": 96}
@@ -60,31 +61,7 @@ ROUTER = 4 * EXPERTS + 4 * TOPK - 9 * EXPERTS
 """The unfused router's softmax and weights, over the 9 bytes for each expert of the fused one."""
 LSE = 4 * 8
 """Attention's log-sum-exp, which moves with `core_attn` here; real ones are often below Megatron's smallest size."""
-LOCAL = {
-    "gqa dense": 0,
-    "gqa dense mlp": 2 * HIDDEN,  # the norm is a module of its own here, and its output the checkpoint's input
-    "gqa moe": ROUTER,
-    "gqa moe layernorm": ROUTER - 2 * HIDDEN - 2 * 4,  # the input norm is not fused into the linear, so it goes as well
-    "gqa moe core_attn": ROUTER,
-    "gqa moe moe": 0,
-    "unfused dense": 0,
-    "unfused moe": ROUTER,
-    "split moe": ROUTER,
-    "gated moe": ROUTER + (4 - 2) * 8 * 32,  # compiled, the gate is kept in BF16 and not its sigmoid in FP32
-    "delta moe": ROUTER + (4 + 4 - 2) * 8 * 24 + (4 + 4 - 2) * 8,  # the same of its gate, and of each head's decay
-    "mla moe": ROUTER - 2 * 16,  # the rotary part of k is copied into k and freed
-    "mla moe layernorm": ROUTER - 2 * 16 - 2 * 4,
-    "mla moe mla_up_proj": ROUTER - ROPE["mla"] + 4 * 16 + 2 * 40,  # frequencies; that part holds its whole projection
-    "mla moe shared_experts": ROUTER - 2 * 16,
-    "gqa moe offload qkv_linear": ROUTER + 2 * HIDDEN - 4 * (8 + 2),  # the input norm stays: it is a module of its own
-    "gqa moe offload core_attn": ROUTER - LSE,
-    "gqa moe offload core_attn attn_proj": ROUTER - LSE,
-    "gqa moe offload mlp_norm": ROUTER - 4,
-    "gqa dense offload core_attn attn_proj": -LSE,
-    "mla moe offload attn_norm": ROUTER - 2 * 16 - 4,
-    "mla moe offload qkv_linear": ROUTER - ROPE["mla"] - 2 * 4,
-    "mla moe offload core_attn attn_proj": ROUTER - 2 * 16 - LSE,
-}
+LOCAL = table_of("cost", "saved by local layers")
 """Bytes a token that a case saves above the estimate, norms and rotary tables aside."""
 TAKEN = rotation.one_of_each("saved layers", [*LOCAL], lambda case: case.split()[0])
 FULL = ["gqa moe full", "mla moe full"]

@@ -81,7 +81,6 @@ def test_fewer_tokens_for_each_expert_make_a_token_dearer() -> None:
     assert wide > narrow
 
 
-# ----------------------------------------------------------------
 # What the machine adds to a roofline: power, hosts, messages that start, ports that are faster than NCCL,
 # stragglers.
 
@@ -197,7 +196,6 @@ def test_a_scan_is_launched_from_python_in_any_precision_unless_a_graph_has_it()
     assert more < 2 * saved
 
 
-# ----------------------------------------------------------------
 # What quantisation, the joining of a CP ring and the host add to a step: numbers against real linears, and when.
 
 ROW = {"ep": 8, "dispatcher": 2}
@@ -291,7 +289,6 @@ def test_joining_starts_with_the_second_rank_of_a_ring_and_does_not_shrink_with_
     assert seconds[3] < 3 * seconds[1]
 
 
-# ----------------------------------------------------------------
 # How full the fullest rank of an expert group is under natural routing.
 
 RANKS = np.array([1, 2, 8, 32, 128])

@@ -12,6 +12,7 @@ from moedsl.cost.pipeline import Layout, has_layout, layout_for, layout_string, 
 from moedsl.facts.facts import Model
 from tests.helpers import bridge_process
 from tests.helpers.cost_models import model
+from tests.helpers.tables import table_of
 
 NVIDIAS = [  # pipeline layouts of Bridge 0.6.2's recipes
     ("deepseek_v3", 2, 8, "Et*4|(t*4|)*14tmL"),
@@ -70,20 +71,7 @@ def test_the_balance_is_nvidias_where_theirs_is_best():
     assert layout_string(model("qwen3_30b_a3b"), 4, 4) is None
 
 
-@pytest.mark.parametrize(
-    "text, word",
-    [
-        ("t*61L", "first"),
-        ("Et*61", "last"),
-        ("Et*60mL", "60 layers"),
-        ("Et*61L", "0 MTP"),
-        ("Emt*61L", "before MTP"),
-        ("Et*30|t*31mL", "2 chunks"),
-        ("Et*61xL", "not a letter"),
-        ("EEt*61mL", "2 times E"),
-        ("Et*99999999999999mL", "more than"),
-    ],
-)
+@pytest.mark.parametrize("text, word", table_of("cost", "a wrong layout says why"))
 def test_a_wrong_layout_says_why(text, word):
     layout, wrong = parse_layout(text, model("deepseek_v3"), 1, 1)
     assert layout is None
@@ -117,7 +105,6 @@ def test_the_column_is_the_scalar_answer():
     assert said.tolist() == [True, False, True, False, True, False, True]
 
 
-# ----------------------------------------------------------------
 # Our layouts as Megatron-Core's own parser and validator read them, in a process of its own.
 
 KEYS = ("deepseek_v3", "kimi_k2", "qwen3_235b_a22b", "moonlight_16b")
@@ -155,7 +142,6 @@ def test_megatron_core_reads_the_same_chunks():
         assert theirs == [[c.text for c in ours.stage(s)] for s in range(ours.pp)]
 
 
-# ----------------------------------------------------------------
 # A hybrid's stages: the heaviest as light as any split has it, and what Megatron would refuse in a user's own.
 
 
@@ -195,17 +181,7 @@ def test_every_layer_is_on_one_stage(name: str) -> None:
     assert pipeline.layout_for(m, 2, 2) is None
 
 
-@pytest.mark.parametrize(
-    "text, why",
-    [
-        ("MEM|*E|M", "3 segments"),
-        ("MEM*E|", "without a layer"),
-        ("MEx|*EM", "not a letter"),
-        ("MEM|*EE", "from layer 6 on"),
-        ("MEM|*EMM", "from layer 7 on"),
-        ("MEM|*E", "from layer 6 on"),
-    ],
-)
+@pytest.mark.parametrize("text, why", table_of("cost", "what is wrong with a users stages is said"))
 def test_what_is_wrong_with_a_users_stages_is_said(text: str, why: str) -> None:
     layout, reasons = pipeline.parse_layout(text, hybrid("MEM*EM"), 2, 1)
     assert layout is None and any(why in reason for reason in reasons)

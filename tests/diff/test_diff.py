@@ -21,6 +21,7 @@ from moedsl.rules.rule import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 from moedsl.runs.results.gather import read_plan
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of
+from tests.helpers.tables import table_of
 
 EXAMPLES = ROOT / "examples"
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; "
@@ -64,18 +65,7 @@ def test_the_same_experiment_run_differently() -> None:
     assert d["a"]["fingerprint"] == d["b"]["fingerprint"]
 
 
-@pytest.mark.parametrize(
-    ("more", "name"),
-    [
-        ("precision fp8", "precision"),
-        ("pin moments=bf16", "moments"),
-        ("pin grad_reduce=bf16", "grad_reduce"),
-        ("task sft", "task"),
-        ("set model.moe_z_loss_coeff = 0.001", "model.moe_z_loss_coeff"),
-        ("set optimizer.lr = 0.0003", "optimizer.lr"),
-        ("set rng.seed = 7", "rng.seed"),
-    ],
-)
+@pytest.mark.parametrize(("more", "name"), table_of("diff", "another experiment"))
 def test_another_experiment(more: str, name: str) -> None:
     d = of_texts("", more)
     assert name in names(d, EXPERIMENT)

@@ -120,7 +120,6 @@ def test_files_that_the_documents_name_exist() -> None:
             assert "NAME" in name or (ROOT / name).exists(), f"{path.name} names {name}"
 
 
-# ----------------------------------------------------------------
 # docs/architecture.md: its picture and its table are made from the code.
 
 ROOMS = next(p for p in Path(__file__).resolve().parents if (p / "pyproject.toml").exists())
@@ -146,7 +145,6 @@ def test_every_package_is_drawn(maker: object) -> None:
     assert drawn - packages == {"__main__", "api", "compiler"}
 
 
-# ----------------------------------------------------------------
 # The output of a rehearsal that its page shows: what it says of groups and parameters is what the program counts
 # now.
 
@@ -165,7 +163,6 @@ def test_the_checks_of_the_page_are_those_of_its_run(tmp_path: Path) -> None:
     assert parameters(made, ()).says in shown
 
 
-# ----------------------------------------------------------------
 # docs/trial.md is what a new user sees: the questions of README.md in a terminal of 80 columns, recorded again.
 
 PAGE = make_trial.PAGE.read_text(encoding="utf-8")

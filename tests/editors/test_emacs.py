@@ -74,7 +74,6 @@ def test_rename(results: dict[str, Any]) -> None:
     assert shown(results, "rename").count("slack") == 2
 
 
-# ----------------------------------------------------------------
 # The Emacs mode in a real Emacs: the face of every word of every file, the indent, eglot's registration.
 
 KINDS = {
@@ -83,19 +82,7 @@ KINDS = {
     "moe-link": "link", "moe-word-operator": "wordop", "moe-constant": "constant", "moe-declared": "declared",
     "moe-axis": "axis", "moe-function": "function", "moe-value": "value", "nil": "name symbol",
 }  # fmt: skip
-ASK = """
-(require 'json)
-(let ((places (with-temp-buffer (insert-file-contents "places.json") (json-parse-buffer)))
-      (found (make-hash-table :test 'equal)))
-  (maphash
-   (lambda (file positions)
-     (with-current-buffer (find-file-noselect file)
-       (unless (eq major-mode 'moe-mode) (error "%s is in %s" file major-mode))
-       (font-lock-ensure)
-       (puthash file (vconcat (mapcar (lambda (at) (format "%s" (get-text-property at 'face))) positions)) found)))
-   places)
-  (with-temp-file "faces.json" (insert (json-encode found))))
-"""
+ASK = Path(__file__).with_name("ask.el").read_text(encoding="utf-8")
 INDENT = """
 (find-file "t.moe")
 (indent-region (point-min) (point-max))

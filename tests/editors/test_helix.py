@@ -15,20 +15,11 @@ import pytest
 
 from tests.editors.needs import moedsl_program, program, unpacked
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 from tests.oracles.two_parsers import compiled
 
 RUN = "model qwen3_30b_a3b  # é\nh100 x 16\npin tp=min(4, cp)\nrules r { require a: tp > 1 and seq in [4k] }\n"
-WORDS = {
-    "model": "keyword",
-    "x 16": "keyword.directive",
-    "16": "constant.numeric",
-    "tp=": "variable.builtin",
-    "min": "function.builtin",
-    "r {": "type",
-    "a:": "label",
-    "and": "keyword.operator",
-    "# é": "comment",
-}
+WORDS = table_of("editors", "helix words")
 POPUP = rb"\x1b\[7m +\x1b\[[0-9;]+H ([a-z.]+) "
 """How a popup is drawn: reversed, an empty line and then its text."""
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")

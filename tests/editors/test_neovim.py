@@ -114,7 +114,6 @@ def test_semantic_tokens(newer: Run) -> None:
     assert newer.shown("semantic_tokens")
 
 
-# ----------------------------------------------------------------
 # The tree-sitter grammar and its queries in a real Neovim: what it colours each word of every file by, and its
 # folds.
 

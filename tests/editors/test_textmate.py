@@ -19,18 +19,12 @@ from tests.editors.npm import installed
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.strategies import module
+from tests.helpers.tables import table_of
 from tests.oracles.token_classes import FILES, TRICKY, Classed, classes
 
 HERE = Path(__file__).resolve().parent / "textmate"
 GRAMMAR = ROOT / "editors" / "vscode" / "syntaxes" / "moe.tmLanguage.json"
-KINDS = {
-    "comment.line": "comment", "string.quoted": "string", "constant.character": "string",
-    "constant.numeric": "number", "keyword.other.unit": "number", "keyword.operator.moe": "symbol",
-    "punctuation": "symbol", "keyword.control": "keyword", "storage.type": "keyword",
-    "keyword.other.clause": "clause", "keyword.other.link": "link", "keyword.operator.word": "wordop",
-    "constant.language": "constant", "entity.name": "declared", "variable.language": "axis",
-    "support.function": "function", "support.constant": "value", "variable.other": "name",
-}  # fmt: skip
+KINDS = table_of("editors", "textmate kinds")
 
 
 def tokenised(files: list[Path]) -> dict[Path, list[list[tuple[int, int, str]]]]:
@@ -78,7 +72,6 @@ def test_words_that_are_keywords_elsewhere(tmp_path: Path) -> None:
     assert differences(TRICKY, tokenised([file])[file]) == []
 
 
-# ----------------------------------------------------------------
 # The Pygments lexer against the compiler: every word of every file has the class that the parser gives it.
 
 TOKEN_KINDS = {

@@ -14,6 +14,7 @@ from tests.editors.needs import absent, program, unpacked
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.strategies import module
+from tests.helpers.tables import table_of
 from tests.oracles.token_classes import FILES, TRICKY, classes, is_class
 from tests.oracles.two_parsers import by_lark, by_tree_sitter, disagreement, query, tree_sitter_parser
 
@@ -43,32 +44,7 @@ def test_every_file_has_one_structure(path: Path) -> None:
     assert disagreement(text) == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "taken"),
-    [
-        ("fit first\nfitbest\nx8", True),
-        ("gb200 x 8", True),
-        ("gb200 x8", False),
-        ("model model\nfirst first\nvlm x first pin 3d in", True),
-        ("require if == 4k", False),
-        ('require (a >\n  4k)\n  # why\n\n  because "b"', True),
-        ("require a >\n  4k", False),
-        ('seq 4k\nbecause "b"', False),
-        ('hardware h { a 1e-5k 4; b 2 % cite c "d"; e f x 4 }', True),
-        ("require a < 2 %\r\nseq 4k\r\n", True),
-        ("require-[]\ngb200 x-8", False),
-        ("require-a > b\npin a=1 first=-x\nlet-a = 2", False),
-        ("require-[]\nrules r { rank x by-a }", False),
-        ("require-[]", True),
-        ("prefer a < 2 % worth 3 %", True),
-        ("hardware h { a 12GB.5 4 }", False),
-        ("target bridge 0.6.2rc1\ntarget bridge if", True),
-        ("target bridge 2.", False),
-        ("target bridge worth", False),
-        ("target bridge\n  worth\nseq 4k", False),
-        ("run a from b { seq 4k; pin tp=(4) }\nprofile first { fit first }\nprofile first", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "taken"), table_of("editors", "what is taken"))
 def test_what_is_taken(text: str, taken: bool) -> None:
     assert disagreement(text) == ""
     assert (by_tree_sitter(text) is not None) == taken

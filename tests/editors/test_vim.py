@@ -9,24 +9,11 @@ import pytest
 
 from tests.editors.needs import moedsl_program, program
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 from tests.oracles.token_classes import FILES, TRICKY, classes
 
-KINDS = {
-    "moeComment": "comment", "moeString": "string", "moeEscape": "string", "moeNumber": "number",
-    "moeVersion": "number", "moeOperator": "symbol", "moeDelimiter": "symbol", "moeStatement": "keyword",
-    "moeDeclaration": "keyword", "moeMember": "keyword", "moeClause": "clause", "moeLink": "link",
-    "moeDeclaredLink": "link", "moeWordOperator": "wordop", "moeConstant": "constant", "moeDeclared": "declared",
-    "moeAxis": "axis", "moeFunction": "function", "moeValue": "value", "moeName": "name", "moeOption": "name",
-}  # fmt: skip
-ASK = """
-let found = {}
-for [file, places] in items(json_decode(join(readfile('places.json'))))
-  execute 'edit' fnameescape(file)
-  let found[file] = map(places, {_, at -> synIDattr(synID(at[0], at[1], 1), 'name')})
-endfor
-call writefile([json_encode(found)], 'groups.json')
-qall!
-"""
+KINDS = table_of("editors", "vim kinds")
+ASK = Path(__file__).with_name("ask.vim").read_text(encoding="utf-8")
 
 
 def vim(folder: Path, script: str, *arguments: str) -> None:

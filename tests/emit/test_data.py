@@ -21,6 +21,7 @@ from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import compiled, plan_of
+from tests.helpers.tables import table_of
 
 ASK = ROOT / "tests/oracles/ask_data.py"
 SFT = 'qwen3_30b_a3b; h100 x 16; task sft; data "/data/sft"; batch 64\n'
@@ -73,10 +74,7 @@ def test_a_file_is_no_folder(data: str, folder: str) -> None:
 
 @pytest.mark.parametrize(
     ("data", "way"),
-    [
-        ("x.jsonl", "tools/preprocess_data.py"), ("/d/corpus.txt", "tools/preprocess_data.py"),
-        ("/d/c_text_document.bin", '`data "/d/c_text_document"`'), ("c.idx", '`data "c"`'), ("/d/c.v2", None),
-    ],
+    table_of("emit", "data: a file is no prefix", none="-"),
 )  # fmt: skip
 def test_a_file_is_no_prefix(data: str, way: str | None) -> None:
     """Core's path of the index of a prefix is another one than the file's."""

@@ -20,26 +20,10 @@ from tests.emit.test_recipe_bridge import oracle
 from tests.helpers import bridge_process, rotation
 from tests.helpers.plans import PLANS
 from tests.helpers.programs import plan_of
+from tests.helpers.tables import table_of
 
 TAKEN = rotation.some("overridden plans", [*PLANS], 1)
-ODD = [
-    "a b",
-    "it's",
-    "back\\slash",
-    "end\\",
-    "quote'\\'",
-    "${model.x}",
-    "$(id)",
-    "a,b=[c]",
-    "",
-    "true",
-    "é",
-    "1e5",
-    "-x",
-    "two\nlines\n#three\\\n",
-    "\\${x}",
-    "\\\\${oc.env:HOME}'",
-]
+ODD = table_of("emit", "overrides: odd")
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -71,13 +55,7 @@ def test_a_recipe_for_this_gpu_has_nothing_to_explain(name: str) -> None:
     assert "no recipe to train this model" not in overrides_text(PLANS[name])
 
 
-NAMED = [
-    "moonlight_16b; h100 x 8",
-    'moonlight_16b; h100 x 8; task sft; data "/d"; set checkpoint.pretrained_checkpoint = "/"',
-    "deepseek_v3; h100 x 256",
-    'minimax_m3; h100 x 128; task sft; data "/d"; set checkpoint.pretrained_checkpoint = "/"',
-    "nemotron_3_super; gb200 x 64",
-]
+NAMED = table_of("emit", "overrides: named")
 """Runs for whose model and GPUs Bridge has a recipe to train with; Bridge looks for the folder of the weights."""
 
 

@@ -29,6 +29,7 @@ from tests.helpers import bridge_process, programs, rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import compiled, plan_of
+from tests.helpers.tables import table_of
 
 BUILT = ("mixed_precision.", "comm_overlap.")
 """Sections that a call of Bridge fills."""
@@ -171,7 +172,6 @@ def test_emission_imports_neither_bridge_nor_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-# ----------------------------------------------------------------
 # A recipe is kept in git: short, each reason once and whole, no estimates, one line of difference for another batch.
 
 LONGEST = 130
@@ -333,22 +333,12 @@ def test_the_commit_is_no_part_of_the_experiment() -> None:
     assert pinned.experiment.fingerprint == free.experiment.fingerprint
 
 
-# ----------------------------------------------------------------
 # Recipes for older releases of Bridge: no field that a release lacks, its own names, and a word on what it lacks.
 
 OLDER = fields.versions()[:-1]
 _ASSIGNED = re.compile(r"^ {4}cfg\.([\w.]+) = ", re.MULTILINE)
 _GRAPHS = "qwen3_30b_a3b; h100 x 16\nthroughput first\n"
-TEXTS = {
-    "pretrain": "qwen3_30b_a3b; h100 x 16",
-    "graphs": f"{_GRAPHS}pin cuda_graph=[moe_router, moe_preprocess] dispatcher=deepep",
-    "hybridep": "qwen3_30b_a3b; gb200 x 16\npin dispatcher=hybridep",
-    "sft": 'qwen3_30b_a3b; h100 x 16; task sft; data "chats"\nset dataset.preprocessing = chat\n'
-    'set checkpoint.pretrained_checkpoint = "weights"',
-    "lora": "qwen3_30b_a3b; h100 x 8; task peft; adapter lora rank=8\nset checkpoint.pretrained_checkpoint = weights",
-    "images": "qwen3_vl_30b_a3b; h100 x 16; task sft; vlm freeze_vision",
-    "hybrid": "nemotron_3_nano; h100 x 16",
-}
+TEXTS = table_of("emit", "recipe: texts")
 
 
 def _plan(text: str, bridge: str) -> Plan:

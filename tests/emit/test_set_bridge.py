@@ -34,6 +34,7 @@ from tests.emit.test_recipe_bridge import oracle, recipe_job
 from tests.helpers import bridge_process, rotation
 from tests.helpers.paths import DATA, ROOT
 from tests.helpers.programs import compiled, plan_of
+from tests.helpers.tables import table_of
 from tests.stdlib.test_recipes import IN_TRAINING, LATE, REFUSED, REFUSED_OTHERWISE, UNSAYABLE
 
 pytestmark = pytest.mark.bridge
@@ -41,14 +42,7 @@ ORACLE = ROOT / "tests/oracles/set_oracle.py"
 SAMPLE = 16
 COUNTED = (*(field for field, _, _ in BY_FIELD), *(field for field, _ in SWITCHES.values()))
 """Fields with which another layout is chosen; tests of their laws set them."""
-PROGRAMS = {
-    "text": "qwen3_30b_a3b; h100 x 16; pin pp=2 vpp=1",
-    "sft": 'qwen3_30b_a3b; h100 x 16; task sft; data "/data/x"; set checkpoint.pretrained_checkpoint = "/c"',
-    "images": "qwen3_vl_30b_a3b; h100 x 16",
-    "energon": 'qwen3_vl_30b_a3b; h100 x 16; data "/data/x"; set checkpoint.pretrained_checkpoint = "/c"',
-    "hybrid": "nemotron_3_nano; h100 x 16",
-    "latent": 'moonlight_16b; h100 x 16; data "/data/x"',
-}
+PROGRAMS = table_of("emit", "set bridge: programs")
 """A program of each class of model and of dataset."""
 
 
@@ -272,7 +266,6 @@ def test_what_is_known_of_a_recipe_is_what_bridge_builds(name: str, tmp_path: Pa
 UNREAD = ("checkpoint.async_strategy",)
 """Fields whose default depends on the packages of the machine."""
 
-# ----------------------------------------------------------------
 # The real Megatron Bridge accepts how a run saves, and resolves each field to what the plan says.
 
 TEXT = 'qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; data "/data/text_document"; '
@@ -308,74 +301,11 @@ def test_bridge_saves_as_planned(name: str, saving_answers: dict[str, dict[str, 
     )
 
 
-# ----------------------------------------------------------------
 # Our recipe of each of NVIDIA's layouts against NVIDIA's own, field by field, as the real Bridge resolves both. A
 # field that differs is decided by the plan, which gives its reason, or it is in `HARMLESS` with a reason. A run
 # takes one recipe of each model; `make test-all` takes all.
 
-HARMLESS: Mapping[str, str] = {
-    "checkpoint.*": "a benchmark loads and saves no checkpoint; a run that trains does",
-    "train.eval_*": "a benchmark has no evaluation",
-    "validation.*": "a benchmark has no evaluation",
-    "train.manual_gc_eval": "true, or the same interval as a number",
-    "dataset.mmap_bin_files": "read from real data only",
-    "dataset.num_workers": "the recipe of one model sets 1",
-    "tokenizer.*": "mock data: each recipe has a tokenizer of its own for it",
-    "env_vars": "the plan's own environment, each variable with its reason",
-    "model.hf_model_*": "where AutoBridge finds the configuration",
-    "model.moe_hybridep_num_sms": "moe_flex_dispatcher_num_sms replaces it in this release, and the plan decides that",
-    "model.moe_flex_dispatcher_num_sms": "read with a flex dispatcher only",
-    "model.attention_backend": "auto or unset: Transformer Engine chooses",
-    "model.*init_method_std": "initial weights, from the model's own configuration",
-    "model.account_for_*": "read without a pipeline layout only; the plan decides the layout",
-    "model.num_layers_in_*": "read without a pipeline layout only; the plan decides the layout",
-    "model.vocab_size": "from the model's own configuration",
-    "model.make_vocab_size_divisible_by": "padding of the vocabulary, from the model's own configuration",
-    "model.yarn_original_max_position_embeddings": "from the model's own configuration",
-    "model.hybrid_layer_pattern": "the recipe trains more depths of multi-token prediction than the model has",
-    "model.calculate_per_token_loss": "the same loss where no token is masked",
-    "model.cp_comm_type": "read with context parallelism only",
-    "model.wgrad_deferral_limit": "read with deferred embedding gradients only",
-    "model.batch_p2p_comm": "how the pipeline sends, which Bridge sets by the schedule",
-    "model.external_cuda_graph": "the name of an older release for cuda_graph_impl",
-    "model.first_last_layers_bf16": "a copy of mixed_precision's field, which the plan decides",
-    "*.num_layers_at_*_in_bf16": "read with first_last_layers_bf16 only, which the plan decides",
-    "model.moe_router_padding_for_quantization": "tokens are padded for quantised products in the router or after it",
-    "model.mla_down_proj_fusion": "two projections in one product, which no estimate distinguishes",
-    "model.cuda_graph_warmup_steps": "steps before the graphs are captured",
-    "model.fp8_param": "a copy of mixed_precision's fp8_param_gather, which the plan decides",
-    "mixed_precision.fp8_param": "a copy of fp8_param_gather, which the plan decides",
-    "*.fp8_param_gather": "a copy of mixed_precision's field, which the plan decides",
-    "*.fp4_param": "a copy of fp4_param_gather, which the plan decides",
-    "ddp.fp4_param_gather": "a copy of mixed_precision's field, which the plan decides",
-    "dist.distributed_timeout_minutes": "how long a collective may wait",
-    "model.moe_expert_capacity_factor": "drop-and-pad, for which the language has no word yet: `set` it",
-    "model.moe_pad_expert_input_to_capacity": "drop-and-pad, for which the language has no word yet: `set` it",
-    "model.moe_permute_fusion_into_hybridep": "a kernel of HybridEP, which no estimate distinguishes",
-    "model.delay_offload_until_cuda_graph": "when offload starts, which no estimate distinguishes",
-    "*.reuse_grad_buf_for_mxfp8_param_ag": "a copy of mixed_precision's field, which the plan decides",
-    "*.delay_wgrad_compute": "off or unset",
-    "*.align_param_gather": "Bridge overwrites it by the schedule",
-    "*.bucket_size": "the size of data-parallel buckets, which Bridge derives",
-    "*.overlap_param_gather": "a copy of ddp's field, which the plan decides",
-    "ddp.data_parallel_sharding_strategy": "read with Megatron FSDP only, and then the plan decides it",
-    "model.recompute_modules": "read with selective recompute only, and then the plan decides it",
-    "model.cuda_graph_modules": "read with partial CUDA graphs only, and then the plan decides it",
-    "model.moe_flex_dispatcher_backend": "read with a flex dispatcher only, and then the plan decides it",
-    "comm_overlap*": "NVIDIA's recipe has no such section; what it sets is in ddp and model",
-    "scheduler.*": "hyperparameters: Bridge's own defaults, for the user to change",
-    "optimizer.lr": "a hyperparameter, for the user to change",
-    "optimizer.min_lr": "a hyperparameter, for the user to change",
-    "optimizer.*weight_decay*": "a hyperparameter, for the user to change",
-    "optimizer.adam_*": "a hyperparameter, for the user to change",
-    "optimizer.muon_*": "read by Muon only; the language has Adam",
-    "optimizer.apply_wd_to_qk_layernorm": "a hyperparameter, for the user to change",
-    "*.fp8_dot_product_attention": "attention in FP8, for which the language has no word yet: `set` it",
-    "model.fp8_output_proj": "a head in FP8, for which the language has no word yet: `set` it",
-    "model.high_priority_a2a_comm_stream": "a stream's priority, which no estimate reads",
-    "model.use_transformer_engine_op_fuser": "fused expert kernels, for which the language has no word yet: `set` it",
-    "model.moe_mlp_glu_interleave_size": "the layout of weights for those kernels",
-}
+HARMLESS: Mapping[str, str] = table_of("emit", "set bridge: harmless")
 """Fields that may differ although the plan does not decide them, as patterns, each with its reason."""
 
 ROWS: list[dict[str, Any]] = [

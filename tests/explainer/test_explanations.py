@@ -11,7 +11,6 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.cli.reference.page import page
-from moedsl.compiler import compile_source
 from moedsl.emit.recipe import recipe_text
 from moedsl.facts import axes
 from moedsl.queries.explain import answer
@@ -25,6 +24,8 @@ from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of
+from tests.helpers.small_programs import program
+from tests.helpers.tables import table_of
 from tests.oracles.some_layout import some_layout
 
 
@@ -119,12 +120,6 @@ def test_a_sentence_keeps_its_capitals() -> None:
     assert "No change alone opens a layout of 8 GPUs" in " ".join(text_of(e).split())
 
 
-def program(text: str) -> Program:
-    result = compile_source(Source("run.moe", text), "check")
-    assert not result.failed, result.diagnostics
-    return result.programs[0]
-
-
 # ---------------------------------------------------------------- claims, asked again
 
 
@@ -133,14 +128,7 @@ def pinned_to(p: Program, axis: str, value: Any) -> Program:
     return evolve(p, pins={**p.pins, axis: Pin(axis, code, p.spans["hardware"])})
 
 
-COSTED = [
-    ("qwen3_235b_a22b; gb200 x 256; seq 128k", "tp"),
-    ("deepseek_v3; h100 x 512", "recompute"),
-    ("qwen3_30b_a3b; h100 x 16; throughput first", "dispatcher"),
-    ("qwen3_30b_a3b; h100 x 16; throughput first", "ep"),
-    ("gpt_oss_120b; b200 x 32; scale first; pin pp=2", "pp"),
-    ("qwen3_30b_a3b; gb200 x 16", "ep_overlap"),
-]
+COSTED = table_of("explainer", "explanations: costed")
 
 
 @pytest.mark.parametrize(("text", "axis"), rotation.some("alternatives", COSTED, 1))
@@ -170,11 +158,7 @@ def test_what_breaks_with_all_else_fixed_is_refused(text: str, axis: str) -> Non
             assert a["same_otherwise"]["step_time_s"] == pytest.approx(rows[0].step_time)
 
 
-PRICED = [
-    "qwen3_235b_a22b; gb200 x 256; seq 128k",
-    "deepseek_v3; gb200 x 128; scale first",
-    "deepseek_v3; gb200 x 64; throughput first",  # the search has to tell variants of one policy from those of all
-]
+PRICED = table_of("explainer", "explanations: priced")
 
 
 @pytest.mark.parametrize("text", rotation.some("prices of advice", PRICED, 1))
@@ -288,14 +272,7 @@ def test_a_derived_field_is_explained_by_its_whole_name(text: str, name: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "why"),
-    [
-        ("deepseek_v3; gb200 x 256; pin pp=4 vpp=1", "Et*16|(t*16|)*2t*13mL", "slowest chunk is the fastest"),
-        ("qwen3_30b_a3b; h100 x 16; pin pp=2 vpp=1", None, "even split"),
-        ("qwen3_30b_a3b; h100 x 16; pin pp=1", None, "one stage"),
-        ("nemotron_3_nano; h100 x 16; pin pp=2", "MEMEM*", "heaviest stage"),
-        ('qwen3_30b_a3b; h100 x 16; pin pp=2 vpp=1 pipeline_layout="Et*25|t*23L"', "Et*25|t*23L", None),
-    ],
+    ("text", "value", "why"), table_of("explainer", "explanations: a pipeline layout has a reason", none="-")
 )
 def test_a_pipeline_layout_has_a_reason(text: str, value: str | None, why: str | None) -> None:
     e = explained(text, "pipeline_layout")
@@ -340,17 +317,7 @@ def test_a_fact_of_the_hardware_says_where_it_is_from() -> None:
     assert hidden["origin"]["because"] == "a fact of model qwen3_30b_a3b"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("visible", None, "visible = 79.6 GiB"),
-        ("hbm", None, "hbm = 3,350 GB/s"),
-        ("network", None, "network = 50 GB/s"),
-        ("run_tokens", 2_000_000_000_000, "run_tokens = 2000000000000    a number"),
-        ("bridge_version", "0.6.2", "bridge_version = 0.6.2"),
-        ("spare_at_best", None, "spare_at_best = not estimated"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "said"), table_of("explainer", "explanations: units", none="-"))
 def test_a_value_has_the_unit_that_a_person_expects(name: str, value: object, said: str) -> None:
     e = explained("qwen3_30b_a3b; h100 x 16; for 2T tokens", name)
     assert value is None or e["value"] == value
@@ -365,18 +332,7 @@ def test_an_estimate_and_a_statement_are_no_default_of_the_language(name: str, k
     assert explained("qwen3_30b_a3b; h100 x 16; for 2T tokens; target bridge 0.6.2", name)["origin"]["kind"] == kind
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (
-            "run.main.prefer_2",
-            "prefer run.main.prefer_2, worth 1% of the step time\n  cp <= 4\n  declared at run.moe:1",
-        ),
-        ("run.main.require_1", "The run file requires it of every layout."),
-        ("mine.small", "because: our fabric\n  cite: mine wiki"),
-        ("std.mesh.heads", "heads % tp == 0"),
-    ],
-)
+@pytest.mark.parametrize(("name", "says"), table_of("explainer", "a rule of the run has a page"))
 def test_a_rule_of_the_run_has_a_page(name: str, says: str) -> None:
     """`moedsl explain FILE` lists the advice of a run file by these ids."""
     source = Source("run.moe", f"qwen3_30b_a3b; h100 x 16; require dp >= 4; prefer cp <= 4\n{OWN}")

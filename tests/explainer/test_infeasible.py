@@ -19,6 +19,7 @@ from moedsl.solver import infeasible
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import rotation
+from tests.helpers.tables import table_of
 
 
 @lru_cache(maxsize=50)
@@ -190,16 +191,7 @@ OWN_TWO = (
 )
 
 
-LIMITS = [
-    ("2 * step_time < 1", r"solve\.too_slow", "takes the required time with rule `run.house.x`"),
-    (
-        "tp > 0 => score < 0.5 and step_time < 0.5",
-        r"solve\.too_slow",
-        "takes the required time with rule `run.house.x`",
-    ),
-    ("peak_memory < 5 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
-    ("not spare_memory < 100 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
-]
+LIMITS = table_of("explainer", "infeasible: limits")
 
 
 @pytest.mark.parametrize(("limit", "id", "said"), rotation.one_of_each("limits", LIMITS, lambda case: case[1]))
@@ -222,13 +214,7 @@ def test_rules_of_the_run_file_give_way() -> None:
         assert all(solved(changed).chosen for changed in applied(OWN_TWO, line)), line
 
 
-@pytest.mark.parametrize(
-    ("text", "way"),
-    [
-        ("deepseek_v3; h100 x 512; seq 100; pin tp=8", "seq 104"),
-        ("qwen3_30b_a3b; h100 x 32; seq 4k; batch 100; pin tp=1 pp=1 cp=1", "batch 96"),
-    ],
-)
+@pytest.mark.parametrize(("text", "way"), table_of("explainer", "infeasible: a size that collides"))
 def test_a_size_that_collides_is_pointed_at_and_has_a_way_out(text: str, way: str) -> None:
     error, spans = only_error(text)
     assert f"{way.split()[0]} 100" in spans
@@ -254,14 +240,8 @@ def test_a_conflict_on_any_number_of_gpus_is_said_without_one(pins: str) -> None
         assert all(solved(changed).chosen for changed in applied(text, line)), line
 
 
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        ("qwen3_30b_a3b; h200 x 16; fit first; precision mxfp8", {"precision": "mxfp8", "capability": 9}),
-        ("qwen3_30b_a3b; h100 x 16; fit first; pin ep=64", None),
-        ("qwen3_30b_a3b; h100 x 16; seq 4k; require cp >= 2 and cp < 2", None),
-    ],
-)
+@pytest.mark.parametrize("text, said", table_of("explainer", "infeasible: values that every layout has", none="-"))
+@pytest.mark.usefixtures("compiles_anew")
 def test_values_that_every_layout_has_need_no_search(
     text: str, said: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +257,7 @@ def test_values_that_every_layout_has_need_no_search(
         assert x.values.by_name == said
 
 
+@pytest.mark.usefixtures("compiles_anew")
 def test_many_policies_of_a_few_meshes_are_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one call for each policy a refusal with 96 lists made 4,959; with 16 lists this one makes 130."""
     calls = 0
@@ -296,7 +277,7 @@ def test_many_policies_of_a_few_meshes_are_priced_together(monkeypatch: pytest.M
 
 
 @pytest.fixture
-def cores(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, Any]]:
+def cores(compiles_anew: None, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, Any]]:
     """Every core that is found, with the test that it was found by."""
     seen: list[tuple[Any, Any, Any]] = []
     found = infeasible.minimal
@@ -310,11 +291,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, Any]]:
     return seen
 
 
-WISHES = [
-    "pin tp={n}", "pin cp={n}", "pin pp={n}", "pin ep={n}", "pin vpp={n}", "pin etp={n}", "pin micro_batch={n}", "pin dispatcher=deepep",
-    "pin recompute=[moe]", "pin cuda_graph=[moe_router]", "pin ep_overlap=true", "pin delay_wgrad=true", "require dp >= {n}", "require tp * cp == {n}",
-    "require peak_memory < {n} GB", "require num_microbatches < {n}", "require full in recompute", "precision nvfp4",
-]  # fmt: skip
+WISHES = table_of("explainer", "infeasible: wishes")
 
 
 @st.composite
@@ -340,11 +317,7 @@ def test_a_core_is_minimal(cores: list[tuple[Any, Any, Any]], text: str) -> None
         assert test([m for m in core if m is not member]), (text, member.key, [m.key for m in core])
 
 
-@pytest.mark.parametrize(("sweep", "help", "fix"), [
-    ("sweep tp in 1, 2, 3", "drop 3 from the sweep", "sweep tp in 1, 2"),
-    ("sweep recompute in none, [full, moe], full", "drop [moe, full] from the sweep", "sweep recompute in none, full"),
-    ("sweep tp in 3", "drop the sweep", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(("sweep", "help", "fix"), table_of("explainer", "infeasible: the way out of a sweep"))
 def test_the_way_out_of_a_sweep_is_without_its_value(sweep: str, help: str, fix: str) -> None:
     """A pin of another value would state the axis twice."""
     head = "qwen3_30b_a3b; h100 x 16; "
@@ -373,13 +346,7 @@ def test_a_default_of_the_users_own_rules_is_in_the_conflict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sweep"),
-    [
-        ("qwen3_235b_a22b; h100; fit first; sweep gpus in 16, 32", "sweep gpus in 16, 32"),
-        ("qwen3_30b_a3b; h100 x 8; fit first; sweep seq in 4k, 1M", "sweep seq in 4k, 1M"),
-        ("qwen3_30b_a3b; gb200 x 8; fit first; pin dp=8; sweep batch in 100, 256", "sweep batch in 100, 256"),
-    ],
-    ids=["gpus", "seq", "batch"],
+    ("text", "sweep"), table_of("explainer", "infeasible: a swept size"), ids=["gpus", "seq", "batch"]
 )
 def test_a_swept_size_changes_in_the_sweep(text: str, sweep: str) -> None:
     error, _ = only_error(text)

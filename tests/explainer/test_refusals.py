@@ -27,6 +27,7 @@ from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.small_programs import WHY, program
+from tests.helpers.tables import table_of
 
 OVERLAP = f"candidates ep_overlap = [false, true] {WHY}"
 CASES = [
@@ -75,17 +76,7 @@ COMBINED = [
 ]
 
 
-SLOWEST = [
-    *(text for text, _ in CASES + COMBINED),
-    "kimi_k25; b200 x 1024; throughput first; batch 512; require spare_memory > 150 GiB",
-    "glm45_355b; b200 x 4096; throughput first; require step_time < 1",
-    "minimax_m3; h20 x 240; throughput first; require peak_memory < 1 GB",
-    "qwen3_vl_235b_a22b; gb300 x 2048; throughput first; require peak_memory < 3 GB",
-    "qwen3_30b_a3b; h800 x 1000; throughput first; seq 64k; batch 1024; precision auto; require step_time < 0.2",
-    "qwen3_coder_480b_a35b; h100 x 72; throughput first; seq 64k; require spare_memory > 20 GiB\n"
-    f"rules r {{ candidates recompute = [none, [layernorm], [core_attn], [moe_act], [mlp]] {WHY}\n"
-    f" candidates offload_modules = [none, [mlp_norm], [attn_norm], [moe_act], [core_attn]] {WHY} }}",
-]
+SLOWEST = table_of("explainer", "refusals: slowest")
 """Refusals that took longest before what they looked at was cut."""
 
 
@@ -111,6 +102,7 @@ def refused(text: str, methods: Sequence[str], patch: pytest.MonkeyPatch) -> int
 @pytest.mark.parametrize(
     ("text", "most"), [pytest.param(*CASES[i], id=NAMES[i]) for i in rotation.some("rows", range(len(CASES)), 1)]
 )
+@pytest.mark.usefixtures("compiles_anew")
 def test_rows_of_a_refusal(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = refused(text, ["grow", "times"], monkeypatch)
     assert rows < most, f"{rows:,}"
@@ -122,6 +114,7 @@ PRICED = ("pinned policy", "wish on mesh and policy", "time first")
 @pytest.mark.parametrize(
     ("text", "most"), [pytest.param(*COMBINED[i], id=PRICED[i]) for i in rotation.some("priced", range(len(PRICED)), 1)]
 )
+@pytest.mark.usefixtures("compiles_anew")
 def test_layouts_that_a_refusal_prices(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of meshes with policies: those that a bound, a wish or a law with a pinned value refuses are no rows."""
     rows = refused(text, ["times"], monkeypatch)
@@ -136,6 +129,7 @@ TIMED_ONCE = [(CASES[3][0], 2_000_000), (BATCH_OF_MORE_GPUS, 8_000_000)]
 
 
 @pytest.mark.parametrize(("text", "most"), rotation.some("timed once", TIMED_ONCE, 1))
+@pytest.mark.usefixtures("compiles_anew")
 def test_meshes_that_a_refusal_times(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches of the same space time it once."""
     rows, time = 0, Search._least_time
@@ -186,23 +180,13 @@ def solved_one_by_one(text: str, patch: pytest.MonkeyPatch) -> set[int]:
 
 
 @pytest.mark.parametrize(("text", "most"), rotation.some("one by one", ONE_BY_ONE, 1))
+@pytest.mark.usefixtures("compiles_anew")
 def test_three_numbers_of_gpus_speak_for_their_octave(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other five of an octave are tried only where a layout fits on one of those."""
     assert len(solved_one_by_one(text, monkeypatch)) <= most
 
 
-NEXT = [
-    "qwen3_235b_a22b; h100 x 16; seq 16k; fit first",
-    "deepseek_v3; h100 x 64; seq 4k; throughput first",
-    "qwen3_30b_a3b; h100 x 8; throughput first; require step_time < 2",
-    "kimi_k2; gb200 x 16; fit first",
-    "gpt_oss_120b; h200 x 8; seq 32k; throughput first; require spare_memory > 60 GB",
-    "moonlight_16b; h100 x 8; seq 128k; throughput first; pin pp=5",
-    "glm45_355b; b200 x 24; throughput first; batch 4096; require step_time < 8",
-    f"step35_196b_a11b; h100_pcie x 64; fit first; seq 55440; batch 720; pin ep_overlap=true\nrules r {{ candidates tp = [16, 1] {WHY} }}",
-    "qwen35_vl_397b_a17b; gh200_nvl2 x 240; throughput first; seq 4k; batch 27720; require peak_memory < 8 GiB",
-    f"exaone_moe_236b_a23b; gh200_nvl2 x 240; scale first; seq 1M; batch 720\nrules r {{ candidates micro_batch = [3, 8] {WHY} }}",
-]
+NEXT = table_of("explainer", "refusals: next")
 
 
 @pytest.mark.parametrize("text", rotation.some("next number", NEXT, 1))
@@ -240,7 +224,6 @@ def test_a_step_without_an_end_is_too_slow_for_a_limit_alone() -> None:
     assert not fast_enough(facts(program(f"{run}; require step_time < 60"), 8), math.inf)
 
 
-# ----------------------------------------------------------------
 # `moedsl explain` knows the words that a plan's page prints.
 
 

@@ -19,6 +19,7 @@ from tests.helpers import bridge_process
 from tests.helpers.logs import iteration_lines
 from tests.helpers.one_gpu import MOONLIGHT
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 Json = dict[str, Any]
 RUN = "model qwen3_235b_a22b; gb200 x 64; seq 4k; batch 512; precision bf16; routing balanced; throughput first; "
@@ -140,14 +141,7 @@ def test_a_release_has_the_price_of_what_was_published_again(id: str) -> None:
     assert left == ([rest] if rest else [])
 
 
-OWN = """
-set model.deterministic_mode = true
-set model.cross_entropy_loss_fusion = false
-rules ours {
-  env NCCL_ALGO = "Ring" because "ours" cite ours "notes"
-  env NCCL_DEBUG = "INFO" because "ours" cite ours "notes"
-}
-"""
+OWN = table_of("gap", "own")
 
 
 def test_fields_and_variables_have_a_measured_price_or_none(folder: Path, tmp_path: Path, capsys: Any) -> None:

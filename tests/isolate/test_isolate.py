@@ -20,6 +20,7 @@ from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import example_path
 from tests.helpers.programs import compiled, solved, written
+from tests.helpers.tables import table_of
 
 EXAMPLE = example_path("overlap_ab")
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first; "
@@ -205,16 +206,7 @@ def test_variants_that_share_no_layout() -> None:
     assert any("breaks std.mesh.expert_mesh in `16`" in h for h in found.help)
 
 
-@pytest.mark.parametrize(
-    ("text", "id"),
-    [
-        ("isolate overlap in off", "check.isolate"),
-        ("isolate overlap in off, onn", "check.unknown_word"),
-        ("isolate task in pretrain, sft", "check.unknown_axis"),
-        ("isolate tp in 0, 1", "check.size"),
-        ("pin delay_wgrad=on; isolate overlap in off, on", "check.twice"),
-    ],
-)
+@pytest.mark.parametrize(("text", "id"), table_of("isolate", "mistakes"))
 def test_mistakes(text: str, id: str) -> None:
     assert error(text).id == id
 

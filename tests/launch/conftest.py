@@ -1,7 +1,5 @@
 """What tests of a launch share. They need NeMo-Run, which the environment of Python 3.11 does not have."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

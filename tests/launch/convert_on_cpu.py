@@ -4,8 +4,6 @@ tests/helpers/bridge_process.py.
 Megatron-Core's own layers stand for Transformer Engine's, and gloo for NCCL; the rest is Bridge's.
 """
 
-from __future__ import annotations
-
 import runpy
 import sys
 from pathlib import Path

@@ -6,8 +6,6 @@ run {"programs": {DISPATCHER: ENTRY}} in place of recipes if that is given, with
 "out", "err"}; with {"apart": true}, a fork does it, and the answer is its number.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -3,8 +3,6 @@
 One run on Kubernetes has every fact, and values that readers on the way could take for their own.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from typing import Any
@@ -22,6 +20,7 @@ from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import plans
+from tests.helpers.tables import table_of
 
 SLURM = 'executor slurm; hardware {hardware}; account acct; partition batch; job_dir "/shared/runs"'
 STEP = {
@@ -95,35 +94,8 @@ def launched(text: str, name: str) -> tuple[Plan, Launch, Cluster]:
     return result.plans[0], launch, cluster
 
 
-KUBE_RUN = """
-cluster k8s {
-  executor kubeflow
-  hardware h100
-  container "nvcr.io/nvidia/nemo:26.06"
-  namespace "training"
-  queue "moe"
-  pvc "shared-data"
-  mounts ["/raid/cache:/cache:ro"]
-  shm "64Gi"
-  secrets [HF_TOKEN]
-  secret "tokens"
-  service_account "trainer"
-  node_selector { gpu "H100" }
-  env { NOTE "two words" }
-}
-qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; fit first
-"""
-HARD = {
-    "BLANKS": " two  words ",
-    "QUOTES": """it's "quoted" \\ and `ticked`""",
-    "DOLLARS": "$HOME ${HOME} $(HOME) $$ $$(HOME) $$$ $((1+1)) $",
-    "MACROS": "${head_node_ip_var} $num_nodes_var $$node_rank_var",
-    "COMMANDS": "a && b; c | d > e & f # g ! ~ * ? [x] {a,b}",
-    "LINES": "one\ntwo\r\n\tthree\n",
-    "EMPTY": "",
-    "LETTERS": "naïve 日本語 🚀",
-    "PATH_OF_NEMO_RUN": "/nemo_run/code",
-}
+KUBE_RUN = table_of("launch", "kubeflow run")
+HARD = table_of("launch", "hes: hard")
 
 
 @cache

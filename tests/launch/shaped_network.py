@@ -1,38 +1,18 @@
 """Nodes of one machine with a network of known speed: namespaces on a bridge, whose ends a token bucket limits."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from attrs import frozen
 
 PROGRAMS = ("unshare", "nsenter", "setpriv", "ip", "tc")
 OWN = ("setpriv", "--pdeathsig=KILL", "unshare", "--net", "--mount")
-_SETUP = """
-set -e
-mount -t tmpfs none /run
-ip link add bridge type bridge
-ip link set bridge up
-number=0
-for rate in "$@"; do
-  number=$((number + 1))
-  ip netns add "n$number"
-  ip link add "to$number" type veth peer name eth0 netns "n$number"
-  ip link set "to$number" master bridge up
-  tc qdisc add dev "to$number" root tbf rate "$rate" burst 32k latency 200ms
-  ip -n "n$number" addr add "10.0.0.$number/24" dev eth0
-  ip -n "n$number" link set eth0 up
-  ip -n "n$number" link set lo up
-  ip netns exec "n$number" tc qdisc add dev eth0 root tbf rate "$rate" burst 32k latency 200ms
-done
-echo ready
-exec cat
-"""
+_SETUP = Path(__file__).with_name("shaped_network.sh").read_text(encoding="utf-8")
 
 
 def why_not() -> str:

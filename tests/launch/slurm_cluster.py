@@ -4,8 +4,6 @@
 is left behind however the tests end, and two runs of the tests on one machine do not meet.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """From a run file to tasks with a program for the CPU in the recipe's place: the rest is what `moedsl run` does."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,21 +14,12 @@ from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
+from tests.helpers.tables import table_of
 from tests.launch import launches
 
 PAYLOADS = Path(__file__).parent / "payloads"
 MOE = "qwen3_30b_a3b; gb200 x {gpus}; seq 4k; batch 64; pin {pins}"
-CLUSTER = """
-cluster here {{
-  executor slurm
-  account acct
-  partition gb200
-  hardware gb200
-  time "00:05:00"
-  python "{python}"
-  {more}
-}}
-"""
+CLUSTER = table_of("launch", "cluster here")
 
 
 @frozen

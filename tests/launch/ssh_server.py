@@ -1,7 +1,5 @@
 """An SSH server on loopback with throwaway keys: the login node of the tests' Slurm, as seen from a laptop."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil

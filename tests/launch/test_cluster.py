@@ -1,7 +1,5 @@
 """Declarations of clusters: what they may state, what is refused, and which one `--cluster` means."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -18,6 +16,7 @@ from moedsl.facts import secrets
 from moedsl.rules import launch_variables
 from moedsl.rules.check import cluster_facts, cluster_reader, cluster_rules
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 from tests.launch.launches import Capture, Patch, cluster, read
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1\n"
@@ -56,32 +55,7 @@ def test_every_fact_is_read() -> None:
     assert stated == of_slurm
 
 
-@pytest.mark.parametrize(
-    ("text", "id"),
-    [
-        ("hardware h100", "check.missing_fact"), ("executor slurm", "check.missing_fact"),
-        ("executor slurn; hardware h100", "check.unknown_word"), (f"{SLURM}; acount x", "check.unknown_fact"),
-        (f"{SLURM}; account x; account y", "check.twice"), (f"{SLURM}; nodes 0", "check.type"),
-        (f"{SLURM}; nodes many", "check.type"), (f"{SLURM}; nodes 4 GB", "check.type"),
-        (f"{SLURM}; partition batch-long", "check.type"), (f"{SLURM}; topology sometimes", "check.unknown_word"),
-        (f"{SLURM}; time soon", "check.cluster"), (f"{SLURM}; namespace x", "check.cluster"),
-        (f"{SLURM}; host example", "check.cluster"),
-        (f"{SLURM}; tunnel ssh; host example; user me", "check.missing_fact"),
-        (f'{SLURM}; job_dir "runs"', "check.cluster"), (f'{SLURM}; mounts ["/only/one"]', "check.cluster"),
-        (f"{SLURM}; mounts x", "check.type"), (f"{SLURM}; fabric ethernet", "check.unknown_word"),
-        (f'{SLURM}; hca ["mlx5_0:1,mlx5_1"]', "check.cluster"), (f"{SLURM}; hca mlx5_0", "check.type"),
-        (f'{SLURM}; env_script "/a; id"', "check.cluster"), ("executor local; fabric infiniband", "check.cluster"),
-        (f'{SLURM}; sbatch {{ nodes "4" }}', "check.cluster"), (f"{SLURM}; sbatch on", "check.type"),
-        (f"{SLURM}; env {{ RANK 3 }}", "check.variable"), (f"{SLURM}; env {{ SLURM_NTASKS 3 }}", "check.variable"),
-        (f"{SLURM}; env {{ IFS x }}", "check.variable"), (f"{SLURM}; env {{ MOEDSL_FILES x }}", "check.variable"),
-        ('executor kubeflow; hardware h100; container "an image"', "check.cluster"),
-        (f'{SLURM}; container img; mounts ["~/data:/data"]', "check.cluster"),
-        (f"{SLURM}; env {{ A.B x }}", "check.variable"), (f"{SLURM}; secrets HF_TOKEN", "check.type"),
-        (f'{SLURM}; secrets ["A B"]', "check.variable"),
-        ("executor slurm; hardware h1000", "check.unknown_hardware"),
-        ("executor kubeflow; hardware h100", "check.missing_fact"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "id"), table_of("launch", "cluster: mistakes"))  # fmt: skip
 def test_a_mistake_is_a_diagnostic(text: str, id: str) -> None:
     assert ids(text) == [id]
 
@@ -89,17 +63,7 @@ def test_a_mistake_is_a_diagnostic(text: str, id: str) -> None:
 KUBE = "executor kubeflow; hardware h100; container img"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right"),
-    [
-        ("namespace Team_A", 'namespace "team-a"'), ('namespace "a.b"', "namespace ab"), ("pvc Shared", 'pvc "shared.data"'),
-        ("runtime torch_x", 'runtime "torch-x"'), ("queue Moe", "queue moe"), ("priority high_", "priority high"),
-        ("secret My_Keys", 'secret "my-keys"'), ('service_account "a@b"', "service_account trainer"),
-        ("image_pull_secrets [Registry]", "image_pull_secrets [registry]"), ('shm "64GB"', 'shm "64Gi"'),
-        ('shm "64 Gi"', 'shm "64G"'), ('shm "64gi"', 'shm "65536Mi"'), ('resources ["memory=1500ki"]', 'resources ["memory=1500Ki"]'),
-        ('resources ["memory=1500GB"]', 'resources ["cpu=1500m", "memory=1.5Ti", "rdma/ib=8"]'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("wrong", "right"), table_of("launch", "a name or a quantity that kubernetes refuses"))  # fmt: skip
 def test_a_name_or_a_quantity_that_kubernetes_refuses(wrong: str, right: str) -> None:
     """The API server would refuse the job, after the run was compiled and its name written down."""
     assert ids(f"{KUBE}; {wrong}") == ["check.cluster"]
@@ -119,29 +83,14 @@ def test_jobs_that_belong_together_have_a_way_out(option: str, instead: str) -> 
     assert found.id == "check.cluster" and instead in found.help[0]
 
 
-@pytest.mark.parametrize(
-    "fact",
-    [
-        'host "x; touch /tmp/hit"', 'host "-oProxyCommand=touch /tmp/hit"', 'user "a$(id)"', 'identity "/k; id"',
-        'identity "$HOME/key"', 'job_dir "/runs; id"', 'job_dir "/my runs"', 'job_dir "/r`id`"', 'python "/x y/python"',
-        'partition "a b"', 'account "a\\nb"', 'srun_args ["--x\\n--y"]', 'srun_args ["; id"]', 'container "a\\nb"',
-        'mounts ["/a:/b,/c:/d"]', 'sbatch { comment "a\\n#SBATCH --uid=0" }', 'qos "$(id)"', 'job_name_prefix "a;b"',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("fact", table_of("launch", "cluster: commands of this machine"))  # fmt: skip
 def test_nothing_reaches_a_command_of_this_machine(fact: str) -> None:
     ssh = ("tunnel ssh", "host h", "user u", 'job_dir "/runs"')
     others = [f for f in ssh if f.split()[0] != fact.split()[0]]
     assert ids("; ".join((SLURM, *others, fact))) == ["check.cluster"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "LD_PRELOAD", "PATH", "PYTHONPATH", "PYTHONSTARTUP", "BASH_FUNC_x", "GIT_SSH_COMMAND", "MPLBACKEND", "CC",
-        "CUDA_INJECTION64_PATH", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "GCONV_PATH", "NCCL_NET_PLUGIN",
-        "NCCL_CONF_FILE", "PYTORCH_NVCC", "MAKEFLAGS",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", table_of("launch", "cluster: what this machine loads"))  # fmt: skip
 def test_a_run_file_does_not_choose_what_this_machine_loads(name: str) -> None:
     assert ids(f'executor local; env {{ {name} "/tmp/x" }}') == ["check.cluster"]
     assert ids(f'{SLURM}; env {{ {name} "/tmp/x" }}') == []
@@ -183,13 +132,7 @@ def test_a_literal_that_looks_like_a_secret_is_an_error(token: str, fact: str) -
     assert token not in d.message + "".join(d.help) and "secrets [" in d.help[0]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "MY_SECRET", "PGPASSWORD", "MYSQL_PWD",
-        "REDIS_PASS", "MYTOKEN", "API_KEYS", "wandb_api_key",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", table_of("launch", "cluster: secret names"))  # fmt: skip
 def test_a_value_for_a_secret_name_is_an_error(name: str) -> None:
     _, found = read(f"{SLURM}; env {{ {name} changeme }}")
     assert [d.id for d in found] == ["check.secret"]
@@ -203,15 +146,7 @@ def test_a_count_of_tokens_is_no_secret(name: str) -> None:
     assert ids(f"{SLURM}; env {{ {name} 4096 }}") == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "nvcr.io/nvidia/nemo:26.02", "/lustre/fsw/portfolios/coreai/users/someone/checkpoints/Qwen3-30B-A3B-Instruct-2507",
-        "expandable_segments:True,graph_capture_record_stream_reuse:True", "INIT,GRAPH,ENV,COLL,P2P,NET,TUNING",
-        "registry.example.org/a@sha256:" + "0123456789abcdef" * 4, "^docker0,lo", "mlx5_0:1,mlx5_1:1,mlx5_4:1,mlx5_5:1",
-        "nemo_experiments/qwen3_235b_a22b_pretrain_256gpu_gb200_mxfp8_config/checkpoints", "http://proxy.example.org:3128",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", table_of("launch", "cluster: no secret"))  # fmt: skip
 def test_what_stands_in_clusters_is_no_secret(text: str) -> None:
     assert secrets.value_kind(text) is None
 
@@ -242,16 +177,7 @@ def test_an_executor_that_is_not_offered_says_so(name: str) -> None:
 K8S = 'executor kubeflow; hardware h100; container "image"; node_selector '
 
 
-@pytest.mark.parametrize(
-    ("said", "labels"),
-    [
-        (
-            '["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3", "pool="]',
-            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "pool": ""},
-        ),
-        ("{ gpu H100; pool a_1 }", {"gpu": "H100", "pool": "a_1"}),
-    ],
-)
+@pytest.mark.parametrize(("said", "labels"), table_of("launch", "cluster: labels of nodes"))
 def test_labels_of_nodes_are_kubernetes_own(said: str, labels: dict[str, str]) -> None:
     made, found = read(K8S + said)
     assert made is not None and not found
@@ -292,14 +218,7 @@ def chosen(capsys: Capture) -> str:
     return str(json.loads(capsys.readouterr().out)["runs"][0]["cluster"])
 
 
-@pytest.mark.parametrize(
-    ("of_run", "of_user", "asked", "expected"),
-    [
-        (("a",), ("u",), (), "a"), (("a", "b!"), ("u",), (), "b"), ((), ("u",), (), "u"), ((), ("u", "v!"), (), "v"),
-        (("a",), ("u",), ("u",), "u"), (("a",), ("a",), ("a",), "a"), (("a",), (), ("local",), "local"),
-        (("local", "a!"), (), ("local",), "local"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("of_run", "of_user", "asked", "expected"), table_of("launch", "cluster: the one that is meant"))  # fmt: skip
 def test_the_cluster_that_is_meant(
     of_run: tuple[str, ...],
     of_user: tuple[str, ...],
@@ -319,14 +238,7 @@ def test_a_name_is_declared_once_in_the_run_file(config: Path, capsys: Capture) 
     assert "`local` is declared twice" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("of_run", "asked", "says"),
-    [
-        (("a", "b"), (), "launch.which_cluster"),
-        ((), (), "launch.no_cluster"),
-        (("alpha",), ("alhpa",), "did you mean `alpha`?"),
-    ],
-)
+@pytest.mark.parametrize(("of_run", "asked", "says"), table_of("launch", "cluster: none is meant"))
 def test_no_cluster_is_meant(
     of_run: tuple[str, ...], asked: tuple[str, ...], says: str, config: Path, capsys: Capture
 ) -> None:
@@ -364,15 +276,7 @@ def test_check_finds_a_wrong_cluster(config: Path, capsys: Capture) -> None:
     assert "did you mean `account`?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        (f'set logger.wandb_exp_name = "{TOKENS[0]}"', "check.secret"),
-        ('rules mine of launch { require a: nodez > 1 because "x" cite docs "x" }', "check.unknown_name"),
-        ('rules mine of lunch { env A = 1 because "x" cite docs "x" }', "did you mean `launch`?"),
-        ('rules mine of launch { env A = 1 because "x" cite docs "x" }', ""),
-    ],
-)
+@pytest.mark.parametrize(("line", "says"), table_of("launch", "cluster: what check finds"))
 def test_check_finds_what_a_launch_would(line: str, says: str, capsys: Capture) -> None:
     assert main(["check", "-e", f"{RUN}{line}"]) == (1 if says else 0)
     assert says in capsys.readouterr().err

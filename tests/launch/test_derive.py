@@ -1,7 +1,5 @@
 """What follows from a plan and a cluster, against the table of the field's launches, NVIDIA's launchers and counting."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -24,6 +22,7 @@ from moedsl.rules.check import cluster_rules
 from moedsl.rules.rule import Rule
 from moedsl.support.source import Source
 from tests.helpers.plans import changed
+from tests.helpers.tables import table_of
 from tests.launch.launches import STEP, cluster, ids, launch, library, plan, slurm
 from tests.launch.test_rules import KNOWN
 
@@ -69,14 +68,7 @@ def test_a_cluster_may_have_other_nodes() -> None:
     assert launch(plan("h100", 16, {"ep": 8}), slurm("h100", "gpus_per_node 4")).nodes == 4
 
 
-@pytest.mark.parametrize(
-    ("made", "facts", "id"),
-    [
-        (("h100", 16), "hardware gb200", "std.launch.hardware"),
-        (("h100", 12), "hardware h100", "std.launch.whole_nodes"),
-        (("h100", 64), "hardware h100; nodes 4", "std.launch.enough_nodes"),
-    ],
-)
+@pytest.mark.parametrize(("made", "facts", "id"), table_of("launch", "derive: a cluster that does not fit"))
 def test_a_cluster_that_does_not_fit(made: tuple[str, int], facts: str, id: str) -> None:
     assert ids(plan(*made, {"ep": 1}), cluster(f"executor slurm; {facts}")) == [("error", id)]
 
@@ -106,13 +98,7 @@ def test_a_segment_is_the_largest_that_splits_no_group(nodes: int, per_node: int
         assert segment(nodes, per_node, group, most) == best
 
 
-@pytest.mark.parametrize(
-    ("gpus", "ep", "expected"),
-    [
-        (64, 8, 16), (72, 8, 18), (128, 32, 16), (256, 64, 16), (512, 8, 16), (4 * 36, 8, 18), (4 * 36, 16, 12),
-        (4 * 20, 8, 10),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("gpus", "ep", "expected"), table_of("launch", "derive: segments of NVL72"))  # fmt: skip
 def test_segments_of_nvl72(gpus: int, ep: int, expected: int) -> None:
     made = launch(plan("gb200", gpus, {"ep": ep}), slurm("gb200"))
     assert made.segment == expected
@@ -265,16 +251,7 @@ def test_a_runs_own_rules_win() -> None:
     assert [d.id for d in derive(plan("h100", 64, {"ep": 8}), slurm("h100"), own)[1]] == ["run.mine.small"]
 
 
-@pytest.mark.parametrize(
-    ("member", "id"),
-    [
-        ('default tp = 1 because "x" cite docs "x"', "check.launch_member"),
-        ('env A = clustre.nodes > 1 because "x" cite docs "x"', "check.unknown_name"),
-        ('require a: nodez > 1 because "x" cite docs "x"', "check.unknown_name"),
-        ('require a: cluster.nodes because "x" cite docs "x"', "check.not_a_condition"),
-        ("env A = 1", "check.no_reason"),
-    ],
-)
+@pytest.mark.parametrize(("member", "id"), table_of("launch", "derive: a mistake in a rule"))
 def test_a_mistake_in_a_rule_of_launches(member: str, id: str) -> None:
     text = f"rules mine of launch {{ {member} }}\nqwen3_30b_a3b; h100 x 16; seq 4k"
     own = compile_source(Source("run.moe", text), stop_after="check").library
@@ -309,20 +286,7 @@ def of_fabric(hardware: str, facts: str) -> dict[str, str]:
     return {s.name: s.text for s in made.environment if s.rule and s.rule.startswith(BLOCKS)}
 
 
-@pytest.mark.parametrize(
-    ("hardware", "facts", "expected"),
-    [
-        ("gb200", ON_SLURM, {"NCCL_NET_GDR_LEVEL": "PHB", "NCCL_NET_GDR_C2C": "1"}),
-        ("gb300", ON_SLURM, {}),
-        ("h100", f"{ON_SLURM}; fabric infiniband", {}),
-        ("h100", f"{ON_PODS}; fabric efa", {
-            "FI_PROVIDER": "efa", "FI_EFA_USE_HUGE_PAGE": "0",
-            "NCCL_NET_PLUGIN": "/opt/amazon/ofi-nccl/lib/libnccl-net.so"}),
-        ("gb200", ON_PODS, {}),
-        ("gb200", f"{ON_PODS}; fabric gib", {
-            "NCCL_NET": "gIB", "NCCL_SOCKET_IFNAME": "eth0,eth1", "NCCL_NET_GDR_LEVEL": "PIX", "NCCL_NET_GDR_C2C": "1"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("hardware", "facts", "expected"), table_of("launch", "fabrics"))  # fmt: skip
 def test_a_job_gets_what_nvidias_launcher_sets(hardware: str, facts: str, expected: dict[str, str]) -> None:
     """Bare Slurm, EKS and GKE; Kubernetes jobs get no variable of Slurm's (executors.py, csp_plugins.py)."""
     assert of_fabric(hardware, facts) == expected

@@ -1,7 +1,5 @@
 """A dry run: what would be sent, byte for byte; the same bytes again, from `run`, and from the script that is kept."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -27,6 +25,7 @@ from moedsl.rules.check.cluster_reader import DERIVED_SBATCH
 from tests.helpers import forks
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
+from tests.helpers.tables import table_of
 from tests.launch.launches import Capture, Patch, launch, plan, slurm
 
 CONTAINER = 'container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre"]; secrets [HF_TOKEN]'
@@ -317,14 +316,7 @@ def test_what_is_derived_is_shown_with_its_rules(run_file: Write, capsys: Captur
     assert "#SBATCH --nodes=2" in out
 
 
-@pytest.mark.parametrize(
-    ("place", "facts", "more"),
-    [
-        ("two words", "", "--dryrun"),
-        ("two words", "", "--no-preflight"),
-        ("file/nemo", f'job_dir "/r"; {SSH}', "--dryrun"),
-    ],
-)
+@pytest.mark.parametrize(("place", "facts", "more"), table_of("launch", "dryrun: homes"))
 def test_a_home_that_cannot_be_used_is_said(
     place: str, facts: str, more: str, run_file: Write, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:

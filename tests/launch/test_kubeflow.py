@@ -6,8 +6,6 @@ and SkyPilot themselves (tests/data/extract_google_fabrics.py ran xpk's decorato
 Cloud has.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -33,6 +31,7 @@ from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.check.cluster_reader import Setting
 from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 from tests.launch import launches
 from tests.launch.kube_api import Api, expanded
 from tests.launch.launches import Capture, Patch, cluster, ids, launch, plan, slurm
@@ -202,16 +201,7 @@ def test_a_machine_without_a_kubeconfig_is_told_so(tmp_path: Path, monkeypatch: 
 
 
 PODS = 'executor kubeflow; hardware {}; container "nvcr.io/nvidia/nemo:26.06"'
-EVERY_FACT = """namespace training; queue moe; priority high
-    pvc "shared-data"; pvc_path "/workspace"; mounts ["/raid:/cache:ro"]; shm "64Gi"; image_pull_secrets [registry]
-    secret tokens; secrets [HF_TOKEN]; service_account trainer; env { NOTE "two words" }
-    node_selector ["nvidia.com/gpu.product=NVIDIA-GB200"]
-    affinity ["pool in (moe, dense)", "zone notin (c)", "nvidia.com/gpu", "!example.org/spot"]
-    colocate "nvidia.com/gpu.clique"; tolerations ["nvidia.com/gpu", "pool=moe:NoSchedule"]
-    required_topology "cloud.google.com/gce-topology-block"
-    slice_topology "cloud.google.com/gce-topology-subblock"
-    labels ["example.org/team=moe"]; annotations ["example.org/note=a b"]
-    interfaces ["eth2=rdma-0", "eth3=rdma-1"]; resources ["rdma/ib=8", "cpu=96", "memory=1500Gi"]; privileged on"""
+EVERY_FACT = table_of("launch", "kubeflow: every fact")
 NETWORKS = '["eth1=vpc1", "eth2=vpc2"]'
 FACTS = {
     "none": PODS.format("h100"),
@@ -336,15 +326,7 @@ def test_efa_gets_its_devices_and_the_cluster_may_state_their_number() -> None:
     assert fewer["spec"]["trainer"]["resourcesPerNode"]["requests"]["vpc.amazonaws.com/efa"] == "16"
 
 
-@pytest.mark.parametrize(
-    ("fact", "id"),
-    [
-        ("trainer 2.2", "check.unknown_fact"), ('tolerations ["pool=moe:Never"]', "check.cluster"),
-        ('affinity ["pool in moe"]', "check.cluster"), ('colocate "a b"', "check.cluster"),
-        ('resources ["rdma/ib=many"]', "check.cluster"), ('interfaces ["rdma-0"]', "check.cluster"),
-        ('labels ["team=a b"]', "check.cluster"), ('annotations ["a\\nb=c"]', "check.cluster"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fact", "id"), table_of("launch", "kubeflow: a mistake in a fact"))  # fmt: skip
 def test_a_mistake_in_a_fact_is_a_diagnostic(fact: str, id: str) -> None:
     from tests.launch.launches import read
 

@@ -1,7 +1,5 @@
 """The life of a TrainJob, from its post to its end, on an API server on loopback that runs its pods as processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

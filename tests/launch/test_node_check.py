@@ -3,8 +3,6 @@
 On a real Slurm, a node with a bad GPU is named, and left out by the next submission.
 """
 
-from __future__ import annotations
-
 import ast
 import ctypes
 import json
@@ -26,6 +24,7 @@ from moedsl.cli.main import main
 from moedsl.launch import script
 from moedsl.launch.in_job import node_check
 from tests.helpers import bridge_process
+from tests.helpers.tables import table_of
 from tests.launch import shaped_network
 from tests.launch.launches import Capture, Patch, unable
 from tests.launch.shaped_network import Node
@@ -151,17 +150,7 @@ def library(nvml: Path, monkeypatch: Patch) -> None:
 GOOD = "1980|0|4|0|0|18"
 
 
-@pytest.mark.parametrize(("second", "text"), [
-    (GOOD, ""),
-    ("1980|7|0|0|0|18", "GPU 1 has 7 uncorrected ECC errors"),
-    ("1980|-1|64|0|0|18", "GPU 1 is too hot (hw_thermal_slowdown)"),
-    ("1980|0|128|0|0|18", "GPU 1 has no power (hw_power_brake_slowdown)"),
-    ("1980|0|8|0|0|18", "GPU 1 slows down (hw_slowdown)"),
-    ("1980|0|0|1|0|18", "GPU 1 must be reset or replaced: its remapped rows have a pending"),
-    ("1980|0|0|0|1|18", "GPU 1 must be reset or replaced: its remapped rows have a failure"),
-    ("0|0|0|0|0|18", "GPU 1: GPU is lost"),
-    (None, "it has 1 GPUs, and the job needs 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(("second", "text"), table_of("launch", "node check: a bad GPU", none="-"))
 def test_a_bad_gpu(library: None, tmp_path: Path, monkeypatch: Patch, second: str | None, text: str) -> None:
     monkeypatch.setenv("STANDIN_NVML", ";".join([GOOD, *([second] if second else [])]))
     problems = node_check.own({"gpus": 2, "folder": str(tmp_path / "not" / "there")})["problems"]

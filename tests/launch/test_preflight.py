@@ -1,7 +1,5 @@
 """Before a job is submitted: the partition's nodes, paths and mounts; a real Slurm and an API server answer."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +22,7 @@ from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers.programs import plan_of
+from tests.helpers.tables import table_of
 from tests.launch import launches
 from tests.launch.kube_api import Api
 from tests.launch.launches import Capture, Patch
@@ -376,15 +375,7 @@ def kubernetes(tmp_path: Path, monkeypatch: Patch) -> Callable[[Api], None]:
     return use
 
 
-@pytest.mark.parametrize(
-    ("gpus", "partition", "wrong"),
-    [
-        (64, "gb200", ""),
-        (64, "h100", "the plan is for gb200; the GPUs of partition h100 are h100"),
-        (128, "gb200", "the job needs 32 nodes with 4 GPUs, and partition gb200 has 16"),
-        (64, "long", "partition long has no nodes"),
-    ],
-)
+@pytest.mark.parametrize(("gpus", "partition", "wrong"), table_of("launch", "preflight: the partition"))
 def test_the_partition_is_compared_with_the_plan(login_node: Path, gpus: int, partition: str, wrong: str) -> None:
     made = planned(gpus)
     cluster = evolve(made.cluster, partition=partition)

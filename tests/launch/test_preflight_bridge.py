@@ -1,7 +1,5 @@
 """Before a job is submitted: the real Bridge's word on its recipe."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

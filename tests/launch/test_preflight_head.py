@@ -1,7 +1,5 @@
 """The first seconds of a job, run for real: a container that is right, and one thing wrong at a time."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

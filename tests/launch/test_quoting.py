@@ -1,7 +1,5 @@
 """Names and values reach the rank unchanged, or are refused; nothing of them runs on the machine that submits."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -22,6 +20,7 @@ from moedsl.launch.script import RUNDIR, Payload, script, word
 from moedsl.rules import launch_variables
 from moedsl.rules.check.cluster_facts import Cluster
 from tests.helpers import bridge_process, forks, rotation
+from tests.helpers.tables import table_of
 from tests.launch.launches import STEP, Capture, Patch, launch, plan, read, slurm
 
 PROBE = """import base64, json, os, sys
@@ -57,21 +56,7 @@ os.execvp(command[0], command)
 """
 HARD_MOUNT = "/data of $USER `touch HIT` && touch HIT;:/in side"
 HARD_OPTION = '--comment=it\'s "a" && touch HIT; $(touch HIT) #'
-NASTY = {
-    "SPACES": "  two  words ",
-    "QUOTES": 'it\'s "quoted" `id`',
-    "DOLLARS": "$HOME ${PATH} $(touch HIT) $((1+1)) $$ \\$x",
-    "COMMANDS": "a && touch HIT; b | c > HIT & #e !x",
-    "LINES": "one\ntwo\\n\r\n\tthree\n",
-    "LETTERS": "Zürich 日本 \U0001f600 \x7f \x1b[0m",
-    "GLOBS": "* ? [a-z] {a,b} ~ ~root",
-    "BACKSLASHES": "\\ \\\\ \\' \\101 %j %s",
-    "RUNDIR": "/nemo_run/code:/nemo_run",
-    "TEMPLATE": "{{ x }} {% y %} &amp; <b>",
-    "DELIMITER": "MOEDSL_END_OF_FILE",
-    "EMPTY": "",
-    "mixedCase": "kept",
-}
+NASTY = table_of("launch", "quoting: nasty")
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 name = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,12}\Z").filter(lambda n: launch_variables.refusal(n) is None)
 slow = settings(

@@ -3,8 +3,6 @@
 Real bash and real processes on this CPU, with a stand-in for the machine; the first of several ranks that fail is named.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

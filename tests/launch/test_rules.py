@@ -4,8 +4,6 @@ A law or an advice is asked of a job that it lets pass and of one that it report
 job that gets the value by this rule and of one that gets another by it, or none.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -21,6 +19,7 @@ from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.rule import Rule
 from moedsl.support.source import Source
 from tests.helpers.plans import changed
+from tests.helpers.tables import table_of
 from tests.launch.launches import cluster, launch, library, plan, slurm
 
 Job = tuple[Plan, Cluster]
@@ -372,17 +371,7 @@ def test_a_rule_holds_no_secret(said: str, of: str) -> None:
     assert [d.id for d in result.diagnostics if d.is_error] == ["check.secret"]
 
 
-@pytest.mark.parametrize(
-    ("said", "id"),
-    [
-        ('sbatch.comment = "one\\n#SBATCH --uid=root"', "check.cluster"),
-        ('srun.label = "one\\ntwo"', "check.cluster"),
-        ("sbatch.nodes = 5", "check.cluster"),
-        ("sbatch.job_name = other", "check.cluster"),
-        ('pod.mounts = "/data"', "check.cluster"),
-        ('sbatch.comment = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"', "check.secret"),
-    ],
-)
+@pytest.mark.parametrize(("said", "id"), table_of("launch", "a derived argument is one line that nothing else decides"))
 def test_a_derived_argument_is_one_line_that_nothing_else_decides(said: str, id: str) -> None:
     text = f'rules ours of launch {{ derive {said} because "we say so" cite ours "page 1" }}\n'
     result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first\n{text}"))

@@ -3,8 +3,6 @@
 Real bash and real signals, without a scheduler.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -20,6 +18,7 @@ from attrs import evolve
 
 from moedsl.launch.script import _RANKS, FT_LAUNCHER, Payload, _watched, script
 from tests.helpers.plans import changed
+from tests.helpers.tables import table_of
 from tests.launch.launches import STEP, Patch, cluster, launch, plan, slurm
 
 LISTENS = """
@@ -164,15 +163,7 @@ def test_an_error_is_one_line_with_its_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whom", [os.kill, os.killpg], ids=["the shell", "all"])
-@pytest.mark.parametrize(
-    ("program", "body"),
-    [
-        ("mktemp", 'name="$(/usr/bin/mktemp "$@")"; touch "$HERE"; sleep 0.3; echo "$name"'),
-        ("mkdir", 'touch "$HERE"; sleep 0.3; /usr/bin/mkdir "$@"'),
-        ("mkdir", '/usr/bin/mkdir "$@"; touch "$HERE"; sleep 0.3'),
-        ("cat", 'touch "$HERE"; sleep 0.3; /usr/bin/cat "$@"'),
-    ],
-)
+@pytest.mark.parametrize(("program", "body"), table_of("launch", "script: a cancelled job"))
 def test_a_job_that_is_cancelled_while_it_makes_its_files_leaves_none(
     program: str, body: str, whom: Callable[[int, int], None], tmp_path: Path, monkeypatch: Patch
 ) -> None:

@@ -3,8 +3,6 @@
 On a clock that draws failures, the jobs of a chain suffice, and few are spare.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

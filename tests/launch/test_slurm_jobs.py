@@ -1,7 +1,5 @@
 """Jobs on a real Slurm, submitted through NeMo-Run: what each rank got, and what `run` and `tune` leave behind."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -19,19 +17,12 @@ from moedsl.launch.store import Experiment
 from moedsl.launch.submit import Task, submit
 from moedsl.planner.plan import Plan
 from tests.helpers import bridge_process
+from tests.helpers.tables import table_of
 from tests.launch.launches import Patch, cluster, launch, plan
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import Planned, answers, payload, planned, run_text
 
-ODD = {
-    "SPACES": "two  words ",
-    "QUOTES": 'it\'s "quoted"',
-    "DOLLARS": "$HOME ${PATH} $(hostname) `id`",
-    "COMMANDS": "a && b; c | d > /tmp/x & #e",
-    "LINES": "one\ntwo\\n\tthree",
-    "LETTERS": "Zürich 日本 \\ %j *",
-    "mixedCase": "kept",
-}
+ODD = table_of("launch", "slurm jobs: odd")
 
 
 def moe(variables: dict[str, str]) -> str:

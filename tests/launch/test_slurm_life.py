@@ -1,7 +1,5 @@
 """The life of a submitted run on a real Slurm: it fails, is cancelled, loses its launcher, is one of several."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

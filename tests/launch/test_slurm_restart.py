@@ -1,7 +1,5 @@
 """`resilience ft` on a real Slurm: NVIDIA's launcher restarts ranks that are killed, hang, or lose their node."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

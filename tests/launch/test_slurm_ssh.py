@@ -1,7 +1,5 @@
 """A run submitted from elsewhere: through SSH to a login node of a real Slurm, whose nodes see another folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -17,27 +15,14 @@ from moedsl.cli.commands import launch as run_command
 from moedsl.cli.commands import tune as tune_command
 from moedsl.cli.main import main
 from moedsl.launch import follow, nemo, preflight, script, store
+from tests.helpers.tables import table_of
 from tests.launch import ssh_server
 from tests.launch.launches import Capture, Patch, unable
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import MOE
 from tests.launch.test_slurm_jobs import PRINTS
 
-CLUSTER = """
-cluster far {{
-  executor slurm
-  account acct
-  hardware gb200
-  time "00:05:00"
-  python "{python}"
-  tunnel ssh
-  host "127.0.0.1"
-  user {user}
-  port {port}
-  identity "{identity}"
-  job_dir "{job_dir}"
-}}
-"""
+CLUSTER = table_of("launch", "cluster behind ssh")
 SAYS = """
 import os
 os.write(1, f"rank {os.environ['RANK']} in {os.environ['SLURM_JOB_ACCOUNT']}\\n".encode())

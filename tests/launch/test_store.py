@@ -1,7 +1,5 @@
 """What is kept of experiments, where no scheduler has to be asked; and a Ctrl-C while one is asked ends the wait."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -4,8 +4,6 @@ Then the program that imports and exports weights: what is there already, what i
 AutoBridge, a small model there and back on a CPU.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -16,6 +16,7 @@ from moedsl.support.diagnostics import to_json
 from tests.helpers import rotation
 from tests.helpers.bridge_recipes import write
 from tests.helpers.lint_cases import MISTAKES, VALUES
+from tests.helpers.tables import table_of
 
 pytestmark = pytest.mark.bridge
 ALWAYS = ("captured attention of Qwen3.5", "TP overlap without TP")
@@ -57,33 +58,7 @@ def test_its_neighbour_is_not(name: str, linted: Mapping[str, Lint]) -> None:
     assert MISTAKES[name].id not in [d.id for d in (*found.diagnostics, *found.inherited)]
 
 
-LATE = {
-    "recipe_attention.kernels_left": "te pytorch/attention/dot_product_attention/dot_product_attention.py:2900",
-    "recipe_attention.fused_with_sinks": "te pytorch/attention/dot_product_attention/dot_product_attention.py:2900",
-    "recipe_attention.unfused_without_cp": "te pytorch/attention/dot_product_attention/dot_product_attention.py:2900",
-    "recipe_schedule.rate_order": "core optimizer_param_scheduler.py:151",
-    "recipe_schedule.rate_sign": "core optimizer_param_scheduler.py:150",
-    "recipe_schedule.warmup_start": "core optimizer_param_scheduler.py:152",
-    "recipe_schedule.constant_weight_decay": "core optimizer_param_scheduler.py:201",
-    "recipe_kernels.fused_experts": "core transformer/moe/experts.py:287",
-    "recipe_kernels.depths": "core models/gpt/gpt_model.py:687",
-    "recipe_kernels.vocabulary": "bridge models/gpt_provider.py:266",
-    "recipe_kernels.attention_dropout": "torch nn/modules/dropout.py",
-    "recipe_kernels.hidden_dropout": "torch nn/functional.py:1489",
-    "recipe_kernels.deviation": "torch nn/init.py",
-    "recipe_kernels.grouped_shared_expert": "core transformer/moe/shared_experts.py:415",
-    "recipe_kernels.one_kind_of_block": "core transformer/transformer_block.py:336",
-    "recipe_kernels.known_norm": "core extensions/transformer_engine.py:842",
-    "recipe_groups.decentralized_hierarchy": "bridge training/initialize.py:413",
-    "recipe_groups.sharp_group": "core parallel_state.py:789",
-    "recipe_groups.sharp_replicas": "core parallel_state.py:785",
-    "recipe_groups.sharp_shards": "core parallel_state.py:1806",
-    "recipe_tower.own_tower": "bridge models/qwen_vl/modelling_qwen3_vl/model.py:304",
-    "recipe_tower.rotary_halves": "bridge models/qwen_vl/modelling_qwen3_vl/rope.py:130",
-    "recipe_logs.restart_timeouts": "nvidia-resiliency-ext 0.4.1, inprocess/wrap.py:184",
-    "recipe_logs.restart_heartbeats": "nvidia-resiliency-ext 0.4.1, inprocess/wrap.py:186",
-    "recipe_logs.restart_monitors": "nvidia-resiliency-ext 0.4.1, inprocess/wrap.py:188",
-}
+LATE = table_of("lint", "mistakes: late")
 """Laws on values that Bridge's update does not judge, and the line behind it that does."""
 
 

@@ -22,21 +22,11 @@ from moedsl.bridge.verify.client import Server
 from moedsl.compiler import load_stdlib
 from moedsl.facts.fields import unknown_word
 from tests.helpers.paths import DATA, ROOT
+from tests.helpers.tables import table_of
 
 DOCS = ROOT / "docs"
 EXPECTED: dict[str, list[str]] = json.loads((DATA / "lint_findings.json").read_text(encoding="utf-8"))
-LATE = {
-    "std.mesh.expert_mesh": "core parallel_state.py:882",
-    "std.mesh.layers": "core transformer/transformer_block.py:150 and :169",
-    "std.vision.no_vpp": "core transformer/transformer_layer.py:190",
-    "std.vision.no_ep_overlap": "core utils.py:666",
-    "std.packed_samples.no_ep_overlap": "bridge training/gpt_step.py:458, which refuses nothing",
-    "std.recipe_mesh.sequence_parallel": "core transformer/moe/moe_layer.py:630",
-    "std.cuda_graph.whole_graph_activation": "te pytorch/ops/basic/swiglu.py:474",
-    "std.recipe_ncclep.budget": "core transformer/moe/token_dispatcher.py:1564",
-    "std.precision.mxfp8_gpu": "te pytorch/quantization.py:168",
-    "std.recipe_kernels.fused_experts": "core transformer/moe/experts.py:287",
-}
+LATE = table_of("lint", "recipes: late")
 """Laws broken by recipes that `runtime_config_update` accepts, and the line that refuses them behind it, or trains
 something else."""
 
@@ -234,14 +224,7 @@ def test_a_finding_is_explained_in_the_docs(id: str) -> None:
     assert f"| `{id}` | {len(EXPECTED[id])} |" in text
 
 
-SAMPLE = [
-    "megatron.bridge.perf_recipes.qwen.gb200.qwen3_moe:qwen3_235b_a22b_pretrain_64gpu_gb200_fp8mx_config",
-    "megatron.bridge.perf_recipes.deepseek.gb200.deepseek_v3:deepseek_v3_pretrain_256gpu_gb200_fp8mx_config",
-    "megatron.bridge.recipes.gpt_oss.h100.gpt_oss:gpt_oss_120b_pretrain_64gpu_h100_bf16_config",
-    "megatron.bridge.recipes.moonlight.h100.moonlight_16b:moonlight_16b_pretrain_8gpu_h100_bf16_config",
-    "megatron.bridge.recipes.qwen.h100.qwen3_next:qwen3_next_80b_a3b_pretrain_32gpu_h100_bf16_config",
-    "megatron.bridge.recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_sft_16gpu_h100_bf16_config",
-]
+SAMPLE = table_of("lint", "recipes: sample")
 
 
 @pytest.mark.bridge

@@ -20,6 +20,7 @@ from moedsl.support.files import write_all
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES, ROOT, example_path
 from tests.helpers.programs import example, written
+from tests.helpers.tables import table_of
 from tests.oracles.wheel_messages import path_of
 
 LIBRARY = load_stdlib()
@@ -119,30 +120,14 @@ def test_an_unknown_attribute_is_named(tmp_path: Path) -> None:
     assert found["lint.unknown_field"] == [("recipe.py", 10)]
 
 
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [
-        ("model.moe_a2a_overlap", "comm_overlap.overlap_moe_expert_parallel_comm"),
-        ("scheduler.max_lr", "optimizer.lr"),
-        ("model.weight_decay", "optimizer.weight_decay"),
-        ("model.expert_model_parallel_siz", "model.expert_model_parallel_size"),
-    ],
-)
+@pytest.mark.parametrize(("name", "field"), table_of("lint", "source: an unknown attribute"))
 def test_an_unknown_attribute_names_the_field_that_is_meant(tmp_path: Path, name: str, field: str) -> None:
     found = lint(tmp_path, mesh(16, after=f"    cfg.{name} = 1"))
     (d,) = [d for d in found.diagnostics if d.id == "lint.unknown_field"]
     assert f"`{field}`" in d.help[0] and "moe_shared_expert_overlap" not in d.help[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "word"),
-    [
-        ("model.moe_flex_dispatcher_backend", "hybrid_ep", "hybridep"),
-        ("model.moe_flex_dispatcher_backend", "DeepEP", "deepep"),
-        ("model.recompute_granularity", "Selective", "selective"),
-        ("checkpoint.ckpt_format", "torch-dist", "torch_dist"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "word"), table_of("lint", "source: a value outside the annotation"))
 def test_a_value_outside_the_annotation_names_the_word_that_is_meant(
     tmp_path: Path, name: str, value: str, word: str
 ) -> None:
@@ -168,19 +153,7 @@ def test_the_cited_line_sets_the_field(name: str) -> None:
     assert known.field.rpartition(".")[2] in text
 
 
-@pytest.mark.parametrize(
-    ("target", "gpu", "says", "help"),
-    [
-        ("recipe.py", "h1oo", "`h1oo` is not a supported GPU", "did you mean `h100`?"),
-        ("recipe.py", "a100", "`a100` is not a supported GPU", "did you mean `a100_40gb` or `a100_80gb`"),
-        ("recipe.py", "v100", "`v100` is not a supported GPU", "--gpu a100_40gb|"),
-        ("recipe.py", None, "does not name its GPU", "--gpu a100_40gb|"),
-        ("mine.moe", None, "a run file is not a recipe", "moedsl check"),
-        ("plan.json", None, "JSON is not a recipe", "recipe.py"),
-        ("plan.json:f", None, "JSON is not a recipe", "recipe.py"),
-        ("many.py", "h100", "one public function", "many.py:FUNCTION"),
-    ],
-)
+@pytest.mark.parametrize(("target", "gpu", "says", "help"), table_of("lint", "source: what cannot be judged", none="-"))
 def test_what_cannot_be_judged_has_a_way_out(
     tmp_path: Path, target: str, gpu: str | None, says: str, help: str
 ) -> None:
@@ -231,7 +204,6 @@ def test_a_name_of_two_thousand_parts(tmp_path: Path) -> None:
     assert [d.id for d in found.diagnostics] == ["lint.source"]
 
 
-# ----------------------------------------------------------------
 # What a recipe's source states is compared with its plan, and nothing is run.
 
 
@@ -269,7 +241,6 @@ def test_without_a_plan_there_is_nothing_to_compare(folder: Path) -> None:
     assert (report.verdict, report.id) == ("failed", "verify.input") and "lint --read-only" in report.help
 
 
-# ----------------------------------------------------------------
 # What `moedsl compile` writes has nothing that `moedsl lint` would call an error or warn of.
 
 EVERY = ("qwen3_235b_gb200_128k", "deepseek_v3_h100", "ep_overlap", "gpt_oss_120b", "sft", "fsdp_vlm", "vlm_gb200_3d")

@@ -71,7 +71,6 @@ def shown(text: str, client: Client = EVERYTHING, solved: bool = False) -> str |
     return found.contents.value if found and isinstance(found.contents, types.MarkupContent) else None
 
 
-# ----------------------------------------------------------------
 # What the tests of navigation share: files opened in a workspace, marked places, edits applied as an editor does.
 
 MARK = "‸"
@@ -166,7 +165,6 @@ def parameters(kind: Any, found: Document, offset: int, **more: Any) -> Any:
     return kind(text_document=ident(found), position=at(found, offset), **more)
 
 
-# ----------------------------------------------------------------
 # Texts for the tests of the language server.
 
 

@@ -17,6 +17,7 @@ from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import programs, rotation
+from tests.helpers.tables import table_of
 from tests.lsp import lsp_ask as nav
 from tests.syntax.test_printer import BASE, BROKEN, INFEASIBLE
 
@@ -135,17 +136,7 @@ def test_only_what_was_asked_for() -> None:
 
 # ---------------------------------------------------------------- the solver's choice
 
-RUNS = {
-    "at the top": "# 日本 😀\nqwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first  # first\n",
-    "on one line": "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first",
-    "no newline at the end": "qwen3_30b_a3b\nh100 x 16",
-    "in a block": "qwen3_30b_a3b\nh100 x 16\nrun a {\n  seq 4k  # 😀\n  pin tp=2  # why\n}\n",
-    "in a block on one line": "qwen3_30b_a3b\nh100 x 16\nrun a { seq 4k; pin tp=2 }\n",
-    "in an empty block": "qwen3_30b_a3b\nh100 x 16\nrun a {}\n",
-    "in a block that comes from another": "qwen3_30b_a3b\nh100 x 16\nrun b { pin ep=4 }\nrun a from b { scale first }\n",
-    "before declarations": 'qwen3_30b_a3b\nh100 x 16\nrules r { prefer x: tp > 1 because "x" cite ours "y" }\n',
-    "with a reason behind": 'qwen3_30b_a3b\nh100 x 16\nallow mesh.heads\n  because "we"\n\n# the end',
-}
+RUNS = table_of("lsp", "actions: runs")
 
 
 def chosen(text: str, run: str) -> tuple[Mapping[str, int], set[str]]:

@@ -11,56 +11,16 @@ from moedsl.lsp.place import place
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES, ROOT
+from tests.helpers.tables import table_of
 from tests.lsp.lsp_ask import items, labels, written
 
 RUN = "qwen3_235b_a22b\ngb200 x 256\nseq 128k\n"
-CASES = {
-    "model |": {"qwen3_30b_a3b", "deepseek_v3"},
-    "gb200 |": {"x"},
-    "fit |": {"first"},
-    "precision |": {"fp8", "mxfp8"},
-    "vlm freeze_vision |": {"freeze_projection", "fsdp"},
-    "pin |": {"tp", "dispatcher", "num_microbatches"},
-    "pin dispatcher=|": {"alltoall", "hybridep"},
-    "pin recompute=[moe, |": {"moe_act", "layernorm"},
-    "qwen3_30b_a3b; h100 x 16; pin tp= cp=|": {"2", "4"},
-    "allow mesh.|": {"mesh.heads"},
-    "set model.moe_router|": {"model.moe_router_dtype"},
-    "set model.moe_router_dtype = |": {"fp32", "fp64", "none"},
-    "target |": {"bridge", "torch"},
-    "target bridge |": {"0.6.2"},
-    "require dispatcher == |": {"hybridep", "deepep"},
-    "require dispatcher in [|": {"hybridep", "deepep"},
-    "require tp < 4 |": {"and", "because"},
-    "require tp < 4\n  be|": {"because"},
-    "prefer cp <= 4 worth |": {"2%"},
-    "rules house {\n  |": {"require", "candidates", "env"},
-    "rules house {\n  require a: tp < |": {"gpus", "dp", "min"},
-    "rules house {\n  default |": {"dispatcher", "seq"},
-    "rules house |": {"when", "of"},
-    "hardware mine {\n  |": {"nvlink_domain", "memory"},
-    "hardware mine {\n  arch |": {"ampere", "hopper", "blackwell", "rubin"},
-    "hardware mine {\n  memory 80 |": {"GB", "GiB"},
-    "hardware mine {\n  hbm 3 |": {"TB/s"},
-    "require peak_memory < 160 |": {"GiB"},
-    "model mine {\n  vision {\n    |": {"patch", "merge"},
-    "cluster c {\n  |": {"executor", "partition"},
-    "cluster c {\n  executor |": {"slurm", "kubeflow"},
-    "cluster c {\n  hardware |": {"gb200"},
-    "calibration hopper {\n  |": {"gemm", "skew"},
-    "run a {\n  seq 4k\n}\nrun b from |": {"a"},
-    "sweep |": {"micro_batch", "gpus"},
-    "isolate overlap in |": {"off", "delayed"},
-    "qwen3_30b_a3b; h100 x 8; pin |": {"tp"},
-    "pin recompute=[moe,\nseq |": {"128k"},
-    "run {\n  |": {"pin", "qwen3_30b_a3b"},
-    "))) ]] pin \npin |": {"tp"},
-}
+CASES = table_of("lsp", "completion: offered")
 
 
 @pytest.mark.parametrize("text", CASES)
 def test_what_may_stand_here_is_offered(text: str) -> None:
-    assert CASES[text] <= {*labels(text)}
+    assert {*CASES[text]} <= {*labels(text)}
 
 
 @pytest.mark.parametrize("text", ["# pin |", 'require a: tp < 3 because "pin |', "qwen3_30b_a3b |", "seq 4k |"])

@@ -13,6 +13,7 @@ from moedsl.lsp.workspace import Workspace
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES
+from tests.helpers.tables import table_of
 from tests.lsp.lsp_ask import EVERYTHING, NAME, document, labels, long_file, shown
 
 RUN = "qwen3_235b_a22b\ngb200 x 256\nseq 128k\nfit first\n"
@@ -28,24 +29,7 @@ def everything(text: str) -> list[types.Diagnostic]:
     return checking.diagnostics_of(d, files)
 
 
-HOVERS = {
-    "mod|el qwen3_30b_a3b": "The model to train",
-    "qwen3_235b|_a22b": "128 experts, top 8",
-    "gb2|00 x 8": "4 GPUs a node, 72 in an NVLink domain",
-    "f|it first": "a phase",
-    "pin t|p=4": "tensor parallel size",
-    "pin d|p=4": "gpus // (tp * cp * pp)",
-    "allow mesh.he|ads": "each tensor-parallel rank holds whole attention heads",
-    "set model.moe_router_d|type = fp32": "a field of Bridge",
-    "require g|pus > 8": "a number",
-    "require m|in(tp, cp) > 8": "a function",
-    "model m {\n  gpus_per_node 3\n  exp|ert_hidden 3 }": "a fact of a model",
-    "cluster c {\n  laun|cher srun": "one process per GPU",
-    "calibration hopper {\n  ske|w 1.2": "natural routing",
-    'require few: tp <= 2 bec|ause "x"': "The reason.",
-    'qwen3_30b_a3b; h100 x 8\nrequire fe|w: tp <= 2 because "we like it"': "we like it",
-    "vlm; reference_v|lm": "a profile",
-}
+HOVERS = table_of("lsp", "features: hovers")
 
 
 @pytest.mark.parametrize("text", HOVERS)

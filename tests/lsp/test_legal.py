@@ -70,7 +70,6 @@ def test_values_are_those_of_a_search_for_each(name: str, text: str, wide: int) 
             assert offered == alone(name, text, axis.name), axis.name
 
 
-# ----------------------------------------------------------------
 # The solver's thread ends a search that takes too long, or whose text has changed.
 
 SLOW = "kimi_k2; h100 x 64; require step_time < 1; sweep batch in 64, 128, 256, 512, 1024, 2048\n"

@@ -10,24 +10,10 @@ from pygls import uris
 from moedsl.lsp import navigation, structure
 from moedsl.lsp.workspace import Workspace
 from moedsl.support import resources
+from tests.helpers.tables import table_of
 from tests.lsp import lsp_ask as nav
 
-OWN = """\
-# 日本 😀 first
-use "machines.moe"
-model ours {
-  layers 48 hidden 2048 vocab 151936
-  heads 32 query_groups 4 head_dim 128
-  ffn_hidden 6144
-  experts 128 topk 8 expert_hidden 768
-}
-profile small { seq 4k; batch 64 }
-rules house when arch == hopper {
-  let replicas = dp
-  require spare: replicas >= 2 because "why 😀" cite ours "x"
-}
-run a { ours; box x 16; small; fit first; /* */ }
-"""
+OWN = Path(__file__).with_name("own.moe").read_text(encoding="utf-8")
 MACHINES = """\
 hardware box {
   arch hopper device "NVIDIA H100 80GB HBM3" capability 9.0 memory 80 GB
@@ -75,17 +61,7 @@ def test_over_files() -> None:
     assert renamed(r"hardware (box)", "rack", name="machines.moe") == after
 
 
-@pytest.mark.parametrize(
-    ("pattern", "new", "before", "after"),
-    [
-        (r"run a \{ (ours)", "theirs", r"\bours\b(?! \"x)", "theirs"),
-        (r"; (small);", "tiny", r"\bsmall\b", "tiny"),
-        (r"run (a) ", "base", r"run a \{|from a ", None),
-        (r"let (replicas)", "copies", r"\breplicas\b", "copies"),
-        (r"house\.(spare)", "reserve", r"\bspare\b", "reserve"),
-        (r"rules (house)", "home", r"\bhouse\b", "home"),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "new", "before", "after"), table_of("lsp", "rename: in one file", none="-"))
 def test_in_one_file(pattern: str, new: str, before: str, after: str | None) -> None:
     expected = re.sub(before, after or (lambda m: m[0].replace(" a ", f" {new} ")), FILES["run.moe"])  # type: ignore[arg-type]
     expected = expected.replace('cite theirs "x"', 'cite ours "x"')
@@ -133,17 +109,7 @@ def test_names_that_are_none() -> None:
         assert refused(r"(box) x 16", new), new
 
 
-COLLISIONS = {
-    "hardware of the stdlib": (r"(box) x 16", "h100"),
-    "model of the same file": (r"run a \{ (ours)", "qwen3_30b_a3b"),
-    "a profile behind a model": (r"; (small);", "ours"),
-    "a profile behind hardware in the used file": (r"; (small);", "box"),
-    "another run": (r"run (a) ", "b"),
-    "a let that is an axis": (r"let (replicas)", "tp"),
-    "a let that is a let of the stdlib": (r"let (replicas)", "dp"),
-    "a let that is a word": (r"let (replicas)", "hybridep"),
-    "a let that is a function": (r"let (replicas)", "min"),
-}
+COLLISIONS = table_of("lsp", "rename: collisions")
 
 
 @pytest.mark.parametrize("name", COLLISIONS)
@@ -197,7 +163,6 @@ def test_a_file_on_the_disk_that_uses_the_open_one(tmp_path: Path) -> None:
     assert Path(found[0].location.uri).name == "run.moe"
 
 
-# ----------------------------------------------------------------
 # Definition, references, highlight: every kind of name, over files, with emoji and half-written statements around.
 
 
@@ -227,19 +192,7 @@ def marked(pattern: str) -> str:
     return text[: match.start(1)] + nav.MARK + text[match.start(1) :]
 
 
-IN_FILE = {
-    "model": (r"run a \{ (ours)", "ours", "model ours {"),
-    "hardware of a used file": (r"(box) x 16", "box", "hardware box {"),
-    "profile": (r"; (small);", "small", "profile small { seq 4k; batch 64 }"),
-    "run": (r"from (a) ", "a", "run a {"),
-    "rule": (r"allow house\.(spare)", "spare", "require spare:"),
-    "block of rules": (r"allow (house)\.", "house", "rules house when"),
-    "let": (r"require (replicas) ==", "replicas", "let replicas = dp"),
-    "let of the stdlib": (r"replicas = (dp)", "dp", "let dp = gpus // (tp * cp * pp)"),
-    "axis": (r"pin (tp)=", "tp", 'Axis("tp", "int"'),
-    "phase": (r"(scale) first", "scale", "PHASES = "),
-    "calibration": (r"== (hopper)", "hopper", "ARCHS = "),
-}
+IN_FILE = table_of("lsp", "rename: in file")
 
 
 @pytest.mark.parametrize("name", IN_FILE)

@@ -21,28 +21,7 @@ from tests.helpers.paths import EXAMPLES
 from tests.lsp import lsp_ask as nav
 from tests.lsp.lsp_ask import long_file
 
-RICH = """\
-# 日本 😀
-# a second line
-use "machines.moe"
-use "other.moe"
-model ours {
-  layers 48 hidden 2048  # https://example.org/model_😀?q=1.
-  vision { hidden 1152 }
-}
-rules house when arch == hopper {
-  let two = 2
-  require spare: dp >= two because "see https://example.org/a-b." cite core "parallel_state.py:822" bridge "no/such.py:1"
-  default vpp = 1 because "x" cite ours "y"
-}
-run a {
-  pin tp=2 recompute=[
-    moe_act,
-    layernorm
-  ]
-  require tp == 2
-}
-"""
+RICH = Path(__file__).with_name("rich.moe").read_text(encoding="utf-8")
 
 
 def outline(entries: list[types.DocumentSymbol] | None, depth: int = 0) -> list[str]:
@@ -377,7 +356,6 @@ def test_whatever_is_typed() -> None:
         ask_everything(text.replace("\r", ""), rng.randrange(len(text) + 1))
 
 
-# ----------------------------------------------------------------
 # Positions against Python's own codecs, whatever the text.
 
 ENCODINGS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}

@@ -4,6 +4,7 @@ import pytest
 
 from moedsl.support.diagnostics import Diagnostic
 from tests.helpers.programs import compiled, diagnosed, plan_of, solved
+from tests.helpers.tables import table_of
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first; risk oom; pin ep=16"
 ADVICE = "std.cuda_graph_advice.narrow_first"
@@ -23,16 +24,7 @@ def test_the_pin_that_is_named_fits_at_the_same_step_time() -> None:
     assert after.estimate.step_time_s <= before.estimate.step_time_s * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{RUN}; pin cuda_graph=none",
-        f"{RUN}; pin cuda_graph=[attn, moe_router, moe_preprocess]",
-        f'{RUN}; allow {ADVICE} because "measured"',
-        "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; fit first",
-        "qwen3_30b_a3b; gb200 x 16; seq 4k; batch 1024; scale first",
-    ],
-)
+@pytest.mark.parametrize("text", table_of("planner", "advice: nothing is said of"))
 def test_nothing_is_said_of(text: str) -> None:
     """What is pinned is the run's own wish, what is allowed counts for nothing, and the others fit."""
     assert noted(text) == []
@@ -56,7 +48,6 @@ def test_advice_that_the_run_s_own_pins_exclude_names_them() -> None:
     assert set(str(costs["std.layout_advice.vpp_with_pp"]).partition(" by ")[2].split(", ")) == {"pp=2", "vpp=1"}
 
 
-# ----------------------------------------------------------------
 # What a run goes against whatever its layout is said before the plan, once, at the statement that says so.
 
 
@@ -96,11 +87,7 @@ def test_a_pin_that_trains_without_positions_is_a_warning() -> None:
     assert notes(text)[POSITIONS] == "cuda_graph=[attn, moe_router, moe_preprocess]"
 
 
-@pytest.mark.parametrize("text", [
-    "gpt_oss_120b; gb200 x 64\npin cuda_graph=[moe_router, moe_preprocess]",
-    "qwen3_30b_a3b; gb200 x 8\npin cuda_graph=[attn, moe_router, moe_preprocess]",
-    "moonlight_16b; gb200 x 8\npin cuda_graph=[attn, moe_router, moe_preprocess]",
-])  # fmt: skip
+@pytest.mark.parametrize("text", table_of("planner", "advice: captured attention that knows its positions"))
 def test_captured_attention_that_knows_its_positions_is_none(text: str) -> None:
     assert POSITIONS not in severities(text)
 
@@ -150,7 +137,6 @@ def test_a_wish_without_a_reason_is_said_by_its_condition() -> None:
     assert list(reasons.values()) == ["the run prefers `pp > 1`", "tried"]
 
 
-# ----------------------------------------------------------------
 # What several runs have to say alike is said once, and names the runs that it concerns.
 
 

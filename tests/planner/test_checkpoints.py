@@ -5,13 +5,11 @@ import json
 import pytest
 from attrs import evolve
 
-from moedsl.compiler import compile_source
 from moedsl.cost.estimate import bounds
 from moedsl.facts.units import GIB
 from moedsl.planner import checkpoints
 from moedsl.planner.checkpoints import Checkpoints
 from moedsl.planner.notes import LEAST
-from moedsl.planner.plan import Plan
 from moedsl.planner.text import plan_text
 from moedsl.queries.explain_layouts import based
 from moedsl.queries.explain_value import explain
@@ -20,11 +18,11 @@ from moedsl.solver.problem import pinned_row
 from moedsl.solver.solve import solve
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.resources import stdlib_dir
-from moedsl.support.source import Source
 from moedsl.support.text import CLOSE
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, plan_of, solved
 from tests.helpers.small_programs import program
+from tests.helpers.tables import table_of
 
 RUN = (
     "deepseek_v3; gb200 x 1024; seq 4k; batch 4096; throughput first; pin tp=1 cp=1 pp=8 vpp=2 ep=64; "
@@ -202,18 +200,11 @@ def test_where_each_life_is_shorter_than_a_return_fewer_gpus_are_left() -> None:
     assert d.help[-1].startswith("use 1 GPU,") and LEAST <= share(d.help[-1]) < 1
 
 
-# ----------------------------------------------------------------
 # A plan shows the interval of its step, what it leans on, and the layouts that it cannot tell apart.
 
 
-def plan_with_interval(text: str) -> Plan:
-    result = compile_source(Source("run.moe", text))
-    assert not result.failed, result.diagnostics
-    return result.plans[0]
-
-
 def test_the_interval_is_around_the_step() -> None:
-    e = plan_with_interval("qwen3_235b_a22b; gb200 x 256; throughput first; precision mxfp8").estimate
+    e = plan_of("qwen3_235b_a22b; gb200 x 256; throughput first; precision mxfp8").estimate
     i = e.interval
     assert i is not None
     assert i.lower_s < e.step_time_s < i.upper_s
@@ -223,14 +214,14 @@ def test_the_interval_is_around_the_step() -> None:
 
 
 def test_a_length_that_no_run_has_is_named() -> None:
-    long = plan_with_interval("qwen3_235b_a22b; gb200 x 256; seq 128k")
+    long = plan_of("qwen3_235b_a22b; gb200 x 256; seq 128k")
     assert long.estimate.interval is not None
     assert long.estimate.interval.unlike == ("no run longer than 8192 tokens",)
     assert "wider because there is no run longer than 8192 tokens; leans on" in " ".join(plan_text(long).split())
 
 
 def test_layouts_that_the_estimate_cannot_tell_apart_are_about_as_fast() -> None:
-    found = plan_with_interval(
+    found = plan_of(
         "qwen3_30b_a3b; gb200 x 8; throughput first; seq 4096; batch 512; precision mxfp8; routing balanced"
     )
     effects = [a.effect for d in found.decisions for a in d.alternatives if "step time" in a.effect]
@@ -245,7 +236,7 @@ def test_layouts_that_the_estimate_cannot_tell_apart_are_about_as_fast() -> None
 
 def test_a_shipped_recipe_is_compared_in_the_same_words() -> None:
     text = "deepseek_v3; gb200 x 256; throughput first; precision mxfp8; pin moments=bf16; routing balanced"
-    recipe = plan_with_interval(text).shipped
+    recipe = plan_of(text).shipped
     assert recipe is not None and recipe.against_plan is not None and recipe.changes
     off = abs(_share(recipe.against_plan))
     assert recipe.against_plan.startswith(CLOSE) >= (off < 0.01)
@@ -256,23 +247,10 @@ def _share(effect: str) -> float:
     return float(effect.removeprefix(CLOSE).split("%")[0]) / 100
 
 
-# ----------------------------------------------------------------
 # A plan FITS by default; a faster layout that may run out of memory is shown, and `risk oom` chooses it.
 
-RUNS = [
-    "moonlight_16b; h100 x 8; throughput first",
-    "kimi_k2; h100 x 1024; throughput first",
-    "qwen3_next_80b_a3b; h100 x 128; seq 32k; fit first",
-    "qwen3_30b_a3b; h100 x 16; scale first",
-    "moonlight_16b; h100 x 8; throughput first; sweep micro_batch in 2",
-]
+RUNS = table_of("planner", "checkpoints: runs")
 NOTHING_FASTER = "gpt_oss_120b; gb200 x 64; throughput first"
-
-
-def plan_with_risk(text: str) -> Plan:
-    result = compiled(text)
-    assert not result.failed, result.diagnostics
-    return result.plans[0]
 
 
 def warned_of_risk(text: str) -> list[Diagnostic]:
@@ -281,7 +259,7 @@ def warned_of_risk(text: str) -> list[Diagnostic]:
 
 @pytest.mark.parametrize("text", [*rotation.some("risks", RUNS, 1), NOTHING_FASTER])
 def test_the_faster_layout_that_is_shown_is_the_one_that_risk_chooses(text: str) -> None:
-    safe, risky = plan_with_risk(text), plan_with_risk(f"{text}; risk oom")
+    safe, risky = plan_of(text), plan_of(f"{text}; risk oom")
     shown = safe.estimate.memory.faster
     assert safe.estimate.memory.verdict == "FITS" and not warned_of_risk(text)
     assert (shown is not None) == (risky.estimate.step_time_s < safe.estimate.step_time_s * 0.9995)
@@ -309,9 +287,9 @@ def test_a_layout_that_fits_by_the_best_estimate_alone_is_chosen_with_a_warning(
     text = "nemotron_3_5_lightning; h100 x 16; throughput first; seq 8192; pin tp=1 cp=1 pp=1 ep=8 recompute=[layernorm, moe_act]"
     (found,) = warned_of_risk(text)
     assert found.severity == "warning" and "high end" in found.message and "best estimate" in found.message
-    memory = plan_with_risk(text).estimate.memory
+    memory = plan_of(text).estimate.memory
     assert memory.verdict == "TIGHT" and memory.faster is None
-    assert "no layout of this run FITS\n" in plan_text(plan_with_risk(text))
+    assert "no layout of this run FITS\n" in plan_text(plan_of(text))
 
 
 def test_what_does_not_fit_by_the_best_estimate_needs_the_least_memory() -> None:
@@ -341,7 +319,7 @@ def test_only_what_even_the_low_end_does_not_allow_is_refused() -> None:
 
 def test_the_fewest_gpus_are_those_where_a_layout_fits() -> None:
     text = "deepseek_v3; h100; seq 16k; fit first"
-    safe, risky = plan_with_risk(text), plan_with_risk(f"{text}; risk oom")
+    safe, risky = plan_of(text), plan_of(f"{text}; risk oom")
     assert safe.estimate.memory.verdict == "FITS"
     assert risky.gpus <= safe.gpus
 

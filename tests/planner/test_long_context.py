@@ -15,6 +15,7 @@ from moedsl.rules.check.program import Program
 from moedsl.solver.solve import solve
 from tests.helpers.layouts import checked
 from tests.helpers.programs import compiled, plan_of
+from tests.helpers.tables import table_of
 
 QWEN = "model qwen3_235b_a22b; gb200 x 256; seq 128k; fit first"
 DEEPSEEK = "model deepseek_v3; h100 x 256; seq 256k; fit first; pin tp=1 cp=64 pp=8"
@@ -123,13 +124,7 @@ def test_the_long_ladder_has_no_attention(seq: str, there: bool) -> None:
     assert any(int(v) & attention for v in problem.domains["recompute"]) is there
 
 
-SHAPES = [
-    ({}, "static"),
-    ({"dataset.enable_in_batch_packing": True}, "packed"),
-    ({"dataset.enable_in_batch_packing": False}, "static"),
-    ({"dataset.pad_to_max_length": False}, "unpadded"),
-    ({"dataset.pad_to_max_length": True, "model.variable_seq_lengths": True}, "variable"),
-]
+SHAPES = table_of("planner", "long context: shapes")
 
 
 @pytest.mark.parametrize("sets, word", SHAPES)

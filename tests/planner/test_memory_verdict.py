@@ -18,29 +18,18 @@ from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.cost_models import model
-from tests.helpers.programs import compiled, diagnosed, solved
+from tests.helpers.programs import compiled, diagnosed, plan_of, solved
+from tests.helpers.tables import table_of
 
 
-def plan(text: str) -> Plan:
-    result = compiled(text)
-    assert not result.failed, result.diagnostics
-    return result.plans[0]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "qwen3_next_80b_a3b; h100 x 128; seq 32k; risk oom",  # bring-up ranks by parallelism, and what FITS has another
-        "deepseek_v3; h100 x 1024; throughput first; risk oom",
-    ],
-)
+@pytest.mark.parametrize("text", table_of("planner", "verdict: the one that fits"))
 def test_the_one_that_fits_does_when_it_is_pinned(text: str) -> None:
-    tight = plan(text)
+    tight = plan_of(text)
     memory = tight.estimate.memory
     assert memory.verdict == "TIGHT"
     found = memory.certain.layout
     assert "nearest layout that FITS" in plan_text(tight)
-    fits = plan(f"{text}; pin {pins(tight, found.changes)}").estimate
+    fits = plan_of(f"{text}; pin {pins(tight, found.changes)}").estimate
     assert fits.memory.verdict == "FITS"
     assert fits.step_time_s == pytest.approx(found.step_time_s)
 
@@ -48,7 +37,7 @@ def test_the_one_that_fits_does_when_it_is_pinned(text: str) -> None:
 def test_nothing_that_fits_is_said_as_such() -> None:
     """Of a run that leaves nothing open."""
     text = "qwen3_next_80b_a3b; h100 x 128; seq 32k; risk oom"
-    tight = plan(f"{text}; pin {pins(plan(text), {})}")
+    tight = plan_of(f"{text}; pin {pins(plan_of(text), {})}")
     assert tight.estimate.memory.certain == Certain(within=None, layout=None)
     assert "no layout of this run FITS\n" in plan_text(tight)
 
@@ -61,15 +50,9 @@ def pins(p: Plan, changes: dict[str, Any]) -> str:
     return " ".join(f"{n}={axes.written(v) or 'none'}" for n, v in (kept | changes).items())
 
 
-# ----------------------------------------------------------------
 # What a pin costs: the plan of the same program without it, compiled on its own.
 
-PROGRAMS = {
-    "qwen3_30b_a3b; h100 x 16; throughput first": ("tp=2", "ep=4"),
-    "deepseek_v3; gb200 x 192; throughput first": ("pp=4", "dispatcher=alltoall", "recompute=full"),
-    "qwen3_235b_a22b; gb200 x 64; seq 32k; fit first": ("cp=8", "recompute=full", "micro_batch=1"),
-    "olmoe_7b; h100 x 8; scale first": ("pp=1", "offload=none"),
-}
+PROGRAMS = table_of("planner", "verdict: programs")
 
 
 @pytest.mark.parametrize("head", rotation.some("pinned", [*PROGRAMS], 1))
@@ -108,7 +91,6 @@ def test_a_page_names_the_pins_that_cost() -> None:
     assert below.startswith("  dispatcher alltoall         hybridep is -")
 
 
-# ----------------------------------------------------------------
 # A batch that divides badly is told so, with what near batches buy; each figure is that of a compile of its own.
 
 RUN = "qwen3_30b_a3b; h100 x 64; seq 4k; "
@@ -150,16 +132,7 @@ def test_it_points_at_the_batch_and_says_what_to_write() -> None:
     assert any(fix.text == "batch 64" for fix in found.fixes)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "batch 64",
-        "batch 32",  # twice the GPUs' share is another experiment
-        "throughput first",  # a default batch divides
-        "batch 63; pin tp=8 pp=8 cp=1",  # the pins leave one replica
-        "sweep batch in 63, 64",
-    ],
-)
+@pytest.mark.parametrize("text", table_of("planner", "verdict: nothing is said of"))
 def test_nothing_is_said_of(text: str) -> None:
     assert warned(text) == []
 
@@ -175,7 +148,6 @@ def test_the_phases_of_a_workflow_say_it_once() -> None:
     assert len({d.message for d in warned("batch 63; workflow")}) == len(warned("batch 63; workflow"))
 
 
-# ----------------------------------------------------------------
 # Where the groups of a plan are in the racks of its cluster, against the groups themselves, rank by rank.
 
 ON_RACKS = "qwen3_30b_a3b; h100 x {gpus}; seq 4k; batch 96; pin {pins} recompute=[full]; risk oom"
@@ -235,7 +207,6 @@ def test_without_racks_or_on_one_node_nothing_is_said(gpus: int, facts: str) -> 
     assert plan.racks is None and "racks" not in plan.to_json() and "\nRacks" not in plan_text(plan)
 
 
-# ----------------------------------------------------------------
 # The layout that a plan shows beside Megatron's even split: it is better, it is what its pin gives, and it is legal.
 
 RUNS = (
@@ -245,48 +216,35 @@ RUNS = (
 )
 
 
-def rebalanced(text: str) -> Plan:
-    result = compile_source(Source("run.moe", text))
-    assert not result.failed, result.diagnostics
-    return result.plans[0]
-
-
 def shown(p: Plan) -> list[Alternative]:
     return [p.rebalanced] if p.rebalanced else []
 
 
 @pytest.mark.parametrize("text", RUNS)
 def test_its_pin_gives_its_figures(text: str) -> None:
-    before = rebalanced(text)
+    before = plan_of(text)
     assert before.layout.pipeline_layout is None
     (found,) = shown(before)
     policy = {n: v for n, v in before.policy.to_json().items() if n in ("recompute", "cuda_graph", "dispatcher")}
     words = " ".join(
         f"{n}=[{', '.join(v)}]" if isinstance(v, list) and v else f"{n}={v or 'none'}" for n, v in policy.items()
     )
-    after = rebalanced(f'{text} {words} pipeline_layout="{found.changes["pipeline_layout"]}"')
+    after = plan_of(f'{text} {words} pipeline_layout="{found.changes["pipeline_layout"]}"')
     assert after.estimate.step_time_s == pytest.approx(found.step_time_s)
     assert after.estimate.memory.peak_gib == pytest.approx(found.peak_gib)
     assert found.step_time_s <= (1 - WORTH) * before.estimate.step_time_s
     assert not shown(after)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "deepseek_v3; gb200 x 256; throughput first; pin pp=4",  # its layers do not divide: it is balanced as it is
-        "qwen3_30b_a3b; h100 x 16; pin pp=1",
-        "nemotron_3_nano; h100 x 16; pin pp=2",  # segments are balanced always
-    ],
-)
+@pytest.mark.parametrize("text", table_of("planner", "verdict: nothing to gain"))
 def test_nothing_where_nothing_is_to_gain(text: str) -> None:
-    assert not shown(rebalanced(text))
+    assert not shown(plan_of(text))
 
 
 def test_it_is_said_as_it_is_written() -> None:
     from moedsl.planner.text import plan_text
 
-    said = plan_text(rebalanced(RUNS[0]))
+    said = plan_text(plan_of(RUNS[0]))
     assert re.search(r'^  pipeline_layout="Et\*9\|.*L": -\d', said, re.M)
 
 

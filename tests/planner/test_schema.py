@@ -11,16 +11,10 @@ from moedsl.planner.plan import Plan
 from tests.helpers import rotation
 from tests.helpers.plans import PLANS
 from tests.helpers.programs import compiled
+from tests.helpers.tables import table_of
 from tools import make_plan_schema
 
-RUNS = {
-    "text": "qwen3_30b_a3b; h100 x 16; fit first",
-    "vlm": "qwen3_vl_30b_a3b; h100 x 16; seq 64k; vlm freeze_vision",
-    "workflow": "qwen3_30b_a3b; h100 x 16; workflow",
-    "sweep": "qwen3_30b_a3b; h100 x 16; sweep micro_batch in 1, 2",
-    "isolation": "qwen3_30b_a3b; h100 x 16; isolate dispatcher in alltoall, deepep",
-    "set": "qwen3_30b_a3b; h100 x 16; set train.train_iters = 7",
-}
+RUNS = table_of("planner", "schema: runs")
 
 
 @pytest.fixture(scope="module")

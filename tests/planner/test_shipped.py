@@ -14,6 +14,7 @@ from tests.helpers import rotation
 from tests.helpers.layouts import run_text
 from tests.helpers.paths import DATA
 from tests.helpers.programs import compiled, plan_of
+from tests.helpers.tables import table_of
 
 RUN = "qwen3_235b_a22b; gb200 x 64; throughput first; batch 2048"
 NAME = "qwen3_235b_a22b_pretrain_64gpu_gb200_bf16_config"
@@ -66,16 +67,7 @@ def test_the_plan_prints_both_predictions_and_the_command() -> None:
     assert "pp=8 ep=8 dispatcher=hybridep" in said and "written for grad_reduce=bf16" in said
 
 
-@pytest.mark.parametrize(
-    ("run", "said"),
-    [
-        (
-            "qwen3_235b_a22b; gb200 x 64; throughput first; precision mxfp8",
-            "refused in this run by std.mesh.expert_mesh",
-        ),
-        ("qwen3_235b_a22b; gb200 x 256; seq 128k; fit first", "DOES NOT FIT"),
-    ],
-)
+@pytest.mark.parametrize(("run", "said"), table_of("planner", "shipped: a layout that this run cannot have"))
 def test_a_layout_that_this_run_cannot_have_is_said(run: str, said: str) -> None:
     assert said in " ".join(plan_text(plan_of(run)).split())
 
@@ -149,17 +141,7 @@ def test_every_run_of_a_file_has_it() -> None:
     assert [p.layout.ep for p in result.plans] == [8, 4] and all(p.layout.pp == 8 for p in result.plans)
 
 
-@pytest.mark.parametrize(
-    ("name", "help"),
-    [
-        ("qwen3_235b_a22b_64gpu_gb200_bf16_config", "did you mean `qwen3_235b_a22b_pretrain_64gpu_gb200_bf16_config`?"),
-        (
-            "mine",
-            "without `--like`, `moedsl plan` names NVIDIA's recipe for the model and GPUs of a run, if there is one",
-        ),
-        ("my_recipe.py", "`moedsl import my_recipe.py` writes the pins of a recipe of your own"),
-    ],
-)
+@pytest.mark.parametrize(("name", "help"), table_of("planner", "an unknown recipe is an error"))
 def test_an_unknown_recipe_is_an_error(name: str, help: str) -> None:
     result = compiled(RUN, like=name)
     assert [d.id for d in result.diagnostics] == ["check.unknown_recipe"]

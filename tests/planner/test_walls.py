@@ -10,14 +10,10 @@ from moedsl.planner import walls
 from moedsl.planner.plan import Plan
 from moedsl.rules.collect import collect
 from tests.helpers.programs import plan_of as plan
+from tests.helpers.tables import table_of
 
 MEASURED = "model qwen3_30b_a3b; h100 x 16; batch 1024; pin tp=1 cp=1 pp=1 ep=16 etp=1 micro_batch=1 recompute=none cuda_graph=none"
-RUNS = (
-    "model qwen3_30b_a3b; h100 x 16; fit first",
-    "model deepseek_v3; gb200 x 256; throughput first; precision mxfp8",
-    "model qwen3_vl_30b_a3b; gb200 x 16; scale first",
-    "model kimi_k2; h100 x 512; scale first",
-)
+RUNS = table_of("planner", "walls: runs")
 
 
 @pytest.mark.parametrize("text", RUNS)

@@ -243,7 +243,6 @@ def test_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "gemm" in said and "waits for another stage" in said
 
 
-# ----------------------------------------------------------------
 # The measured step next to the predicted one: a trace in which one constant is another names that constant.
 
 PROGRAM = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; throughput first; pin tp=2 pp=2 ep=8 vpp=1 dispatcher=deepep"

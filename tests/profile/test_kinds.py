@@ -22,50 +22,10 @@ from moedsl.runs.profile import steps
 from moedsl.runs.profile.report import reports
 from moedsl.runs.profile.steps import NO_CLASS, Classes
 from tests.helpers.nsight_export import Export, write
+from tests.helpers.tables import table_of
 from tests.profile.test_budget import ADAM, ATTENTION, GATHER, GEMM
 
-REPORTED = {
-    # The report of DeepSeek-V3 on 256 GB200: kernels, operators and functions of autograd.
-    "nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT": "gemm",
-    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul>>": "fill",
-    "cudnn_generated_fort_native_sdpa_sm100_flash_bprop_f16_knob_32_128x128x128": "attention_backward",
-    "cudnn_generated_fort_native_sdpa_sm100_flash_fprop_f16_knob_7_128x128x128": "attention_forward",
-    "hybrid_ep::device_sync_kernel<64>": "hybridep_sync",
-    "void hybrid_ep::dispatch_kernel<hybrid_ep::dispatch_config>": "hybridep_dispatch",
-    "void hybrid_ep::combine_kernel<hybrid_ep::combine_config>": "hybridep_combine",
-    "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_gather",
-    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_reduce",
-    "ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)": "all_reduce",
-    "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "reduce_scatter",
-    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)": "send_receive",
-    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>": "reduce",
-    "_permute_kernel": "permutation",
-    "_sort_chunks_by_map_kernel": "permutation",
-    "void at::native::index_elementwise_kernel<128, 4>": "index",
-    "void at::native::_scatter_gather_elementwise_kernel<256, 4>": "index",
-    # The report of Nemotron 3 Ultra on GB200: ranges and functions of autograd.
-    "MambaSplitConv1dScanCombinedFnBackward": "scan",
-    "DaoAILab::_causal_conv1d_bwd_cpp": "scan",
-    "_CheckpointFunctionBackward": "autograd",
-    "_GroupedLinearBackward": "autograd",
-    "_AllToAllBackward": "alltoall",
-    "record_param_comms": "nccl_other",
-    "aten::sum": "reduce",
-    "aten::zeros": "fill",
-    "c10d::barrier": "broadcast",
-    # Not in them, but in runs of the same software.
-    "void deep_ep::internode::dispatch<false, 4, true>": "deepep_dispatch",
-    "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>": "deepep_combine",
-    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::gemm::GroupProblemShape<>>>": "grouped_gemm",
-    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<>>>": "attention_forward",
-    "void transformer_engine::dispatch::mxfp8::quantize_kernel::quantize_mxfp8_kernel<>": "cast",
-    "void transformer_engine::normalization::rmsnorm_fwd_general_kernel<>": "norm",
-    "_chunk_scan_fwd_kernel": "scan",
-    "void deep_gemm::fp8_gemm_kernel<4096u, 7168u, 128u, 128u, 128u, 8u, 5u, (deep_gemm::GemmType)1>": "grouped_gemm",
-    "void deep_gemm::fp8_gemm_kernel<4096u, 7168u, 128u, 128u, 128u, 8u, 5u, (deep_gemm::GemmType)0>": "gemm",
-    "void at::native::unrolled_elementwise_kernel<at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)>": "cast",
-    "Memcpy DtoH (Device -> Pinned)": "host_copy",
-}
+REPORTED = table_of("profile", "kinds: reported")
 RANGES = {
     (("c10d::alltoall_base_", "nccl:all_to_all"), "alltoall"),
     (("nn.Module: MoELayer_0", "_AllToAll"), "alltoall"),
@@ -173,7 +133,6 @@ def test_kernels_of_pytorch(classes: Classes) -> None:
     assert {"elementwise", "reduce", "index", "sort"} <= {*found}
 
 
-# ----------------------------------------------------------------
 # Files that are valid and differ from what today's profilers write: each has the same classes, known by hand.
 
 Json = dict[str, Any]
@@ -189,15 +148,7 @@ OPERATIONS = (
     (ADAM, 800, 900, 7, 558),
     ("zzz_their_own", 920, 940, 7, 910),
 )
-BY_HAND = {
-    # busy, alone
-    "gemm": (300, 250),
-    "all_gather": (100, 50),
-    "attention_backward": (100, 80),
-    "host_copy": (40, 20),
-    "optimizer": (100, 100),
-    "unknown": (20, 20),
-}
+BY_HAND = table_of("profile", "kinds: by hand")
 LATE = 270
 """Idle microseconds of a step before an operation that was launched late: 0 to 100, 450 to 560, 900 to 920, and the last
 60 but those of the last step, after which nothing follows."""
@@ -331,17 +282,7 @@ def export(path: Path, drop: tuple[str, ...] = (), *queries: str) -> Path:
 
 
 NAMED = f"(SELECT value FROM StringIds WHERE id = {KERNEL}.demangledName)"
-EXPORTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "no streams": ((f"{KERNEL}.streamId", f"{COPY}.streamId"), ()),
-    "no devices": ((f"{KERNEL}.deviceId", f"{COPY}.deviceId"), ()),
-    "a name in another column": ((), (f"UPDATE {KERNEL} SET demangledName = 999 WHERE rowid % 2",)),
-    "names as texts": (("StringIds",), ()),
-    "ranges that overlap": (
-        (),
-        tuple(f"INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) VALUES ({a}, {b}, {kind}, 'x', 1)"
-              for a, b, kind in ((50_000, 1_500_000, 60), (60_000, 2_500_000, 59), (70_000, 2_600_000, 59))),
-    ),
-}  # fmt: skip
+EXPORTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = table_of("profile", "kinds: exports")
 
 
 @pytest.mark.parametrize("name", EXPORTS)

@@ -17,22 +17,13 @@ from moedsl.cli.main import main
 from moedsl.runs.profile import trace
 from moedsl.runs.profile.trace import Numbered, Paths, Spans
 from tests.helpers.nsight_export import Export, write
+from tests.helpers.tables import table_of
 
 Json = dict[str, Any]
 LENGTH, STEPS = 4000, 4
 AHEAD = 3000
 """Microseconds between a launch and its operation, where the host runs ahead."""
-KERNELS = {
-    "gemm": "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NTN",
-    "attention_backward": "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16",
-    "all_gather": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-    "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-    "optimizer": "multi_tensor_apply_kernel<1l, transformer_engine::multi_tensor_adam::AdamFunctor<float>>",
-    "host_copy": "Memcpy DtoH",
-    "device_copy": "Memcpy DtoD",
-    "set_memory": "Memset",
-    "graph": "CUDA graph",
-}
+KERNELS = table_of("profile", "painted: kernels")
 BLOCKS = {
     "compute": {"gemm", "attention_backward", "optimizer", "graph"},
     "communication": {"all_gather", "reduce_scatter"},
@@ -249,7 +240,6 @@ def innermost(ops: list[Op]) -> list[Op]:
     return [Op(t, t + 1, kind) for t, kind in enumerate(line) if kind]
 
 
-# ----------------------------------------------------------------
 # Unions of intervals and nested ranges, compared with a timeline that is painted moment by moment.
 
 END = 24

@@ -22,6 +22,8 @@ from moedsl.queries.what_if import changes, what_if
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
+from tests.helpers.programs import plan_of
+from tests.helpers.tables import table_of
 
 AXES = ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad", "precision", "sharding", "moments", "grad_reduce")  # fmt: skip
 
@@ -30,11 +32,6 @@ def compiled(text: str, stop: str = "plan") -> Result:
     result = compile_source(Source("run.moe", text), stop)
     assert result.chosen, [d.message for d in result.diagnostics]
     return result
-
-
-def plan_of(text: str) -> Plan:
-    (plan,) = compiled(text).plans
-    return plan
 
 
 def layout_of(plan: Plan) -> dict[str, Any]:
@@ -354,17 +351,7 @@ def test_what_if_of_a_workflow_leaves_profiling_out(capsys: pytest.CaptureFixtur
         assert ("`throughput first` to compare the speed" in below) == (phase != "throughput")
 
 
-@pytest.mark.parametrize(
-    "words, help",
-    [
-        (("--top", "0"), "write --top 10"), (("--tokens", "10X"), "write 10T"), (("--price", "2"), "write --tokens 10T"),
-        (("--tokens", "1T", "--price", "x"), "write a number"), (("--lengths", "--top", "3"), "leave out --top"),
-        (("--stop-after", "solve", "--pareto"), "leave out --top"),
-        (("--stop-after", "solve", "--ladder"), "leave out --ladder"),
-        (("--stop-after", "check", "--lengths"), "leave out --lengths"),
-        (("--lengths", "--ladder"), "leave out --ladder"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("words, help", table_of("queries", "a mistake has a way out"))  # fmt: skip
 def test_a_mistake_has_a_way_out(words: tuple[str, ...], help: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = said(capsys, "plan", "-e", RUN, *words)
     assert code == 1 and not out and help in err

@@ -22,6 +22,7 @@ from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of
+from tests.helpers.tables import table_of
 from tests.recipes import test_round_trip_bridge as round_trip
 from tests.recipes.test_round_trip_bridge import ROWS
 from tools import make_recipes
@@ -33,11 +34,7 @@ TAKEN = rotation.some("adapted", rotation.one_of_each("imported adapters", ADAPT
 REFUSED = {"gpt_oss_20b_peft_1gpu_h100_fp8mx_config": "std.precision.mxfp8_gpu"}
 """Accepted until the first step: te/pytorch/quantization.py:168 asks the GPU, and an H100 has no MXFP8."""
 
-UNBUILT = {
-    "qwen3_next_80b_a3b_peft_1gpu_h100_bf16_config": "PEFT is not currently supported for Qwen3-Next",
-    "qwen35_vl_122b_a10b_peft_8gpu_h100_bf16_config": "eval_global_batch_size (36) must be divisible",
-    "qwen35_vl_397b_a17b_peft_32gpu_h100_bf16_config": "eval_global_batch_size (32) must be divisible",
-}
+UNBUILT = table_of("recipes", "adapters: unbuilt")
 """What Bridge refuses, so that it is not in the table."""
 
 
@@ -105,7 +102,6 @@ def in_order(value: Any) -> Any:
     return sorted(value) if isinstance(value, list) else value
 
 
-# ----------------------------------------------------------------
 # How a recipe reads its samples, through `moedsl import`: a statement where the language has a word, else a comment.
 
 CHAT, PROMPTS = "ChatSFTPreprocessingConfig()", "PromptCompletionSFTPreprocessingConfig("
@@ -160,11 +156,7 @@ def test_whether_samples_are_packed(pack: str, imported: Imported) -> None:
     assert f'data "/data/samples" pack={pack}\n' in text and "packing" not in text
 
 
-DATA_SETS = [
-    'data hf "squad" pack=on split="validation"',
-    'data hf "tulu3" pack=off',
-    'data hf "someone/corpus" pack=on split="train[:1%]" subset="main"',
-]
+DATA_SETS = table_of("recipes", "adapters: data sets")
 
 
 @pytest.mark.parametrize("data", rotation.some("data sets", DATA_SETS, 1))

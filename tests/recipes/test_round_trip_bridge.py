@@ -25,6 +25,7 @@ from moedsl.support.files import write_all
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import DATA
+from tests.helpers.tables import table_of
 from tests.stdlib.test_recipes import IN_TRAINING, LATE, REFUSED, REFUSED_OTHERWISE
 
 pytestmark = pytest.mark.bridge
@@ -72,26 +73,7 @@ ALIKE: Mapping[str, tuple[Callable[[Fields, Fields], bool], str]] = {
 """Fields that may differ, with a condition and the reason."""
 
 UNPADDED = "a plan pads no sample that its layout does not split"
-OTHERWISE: Mapping[str, Mapping[str, str]] = {
-    "gpt_oss_120b_pretrain_64gpu_gb200_bf16_ncclep_config": {
-        "model.moe_flex_dispatcher_backend": "without a budget Megatron refuses ncclep (core "
-        "transformer/moe/token_dispatcher.py:1563)"
-    },
-    "qwen3_30b_a3b_pretrain_16gpu_gb200_fp8mx_partial_cg_dev_config": {
-        "model.cuda_graph_impl": "graphs of whole layers: Bridge clears the modules that the recipe names (bridge "
-        "utils/cuda_graph.py:138)"
-    },
-    "glm45_355b_sft_128gpu_h100_bf16_config": {
-        "model.sequence_parallel": "the MoE layer refuses TP without it in training (core transformer/moe/moe_layer.py:"
-        "630)"
-    },
-    "nemotron_3_super_sft_16gpu_h100_bf16_32k_config": {
-        "dataset.offline_packing_specs.packed_sequence_size": "a plan packs to the length of its sequences",
-        "dataset.offline_packing_specs.pad_seq_to_mult": "CP 2 reads an even share of each sample",
-    },
-    "moonlight_16b_sft_8gpu_h100_bf16_config": {"dataset.offline_packing_specs.pad_seq_to_mult": UNPADDED},
-    "qwen3_30b_a3b_sft_8gpu_h100_bf16_config": {"dataset.offline_packing_specs.pad_seq_to_mult": UNPADDED},
-}
+OTHERWISE: Mapping[str, Mapping[str, str]] = table_of("recipes", "otherwise")
 """The fields of a recipe that a program comments on, each with its reason."""
 
 ROWS: list[dict[str, Any]] = [

@@ -21,14 +21,10 @@ from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, write
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 pytestmark = pytest.mark.bridge
-CHANGED = (
-    "cfg.optimizer.lr = 2e-4",
-    "cfg.train.train_iters = 77",
-    "m.moe_aux_loss_coeff = 0.02",
-    "cfg.scheduler.lr_warmup_iters = 3",
-)
+CHANGED = table_of("recipes", "run config: changed")
 
 
 @pytest.fixture(scope="module")
@@ -104,16 +100,7 @@ def test_it_needs_no_torch(dumped: dict[str, Path]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "gpu", "said"),
-    [
-        ("a: [", "h100", "is not YAML"),
-        ("model: 3", "h100", "it is not a `run_config.yaml` of Megatron Bridge"),
-        (None, "h100", "cannot read"),
-        ("", None, "does not say on which GPUs it ran"),
-        ("", "h1000", "`h1000` is not a GPU of the stdlib"),
-    ],
-)
+@pytest.mark.parametrize(("text", "gpu", "said"), table_of("recipes", "run config: another file", none="-"))
 def test_another_file_is_an_error(
     tmp_path: Path, without_bridge: None, text: str | None, gpu: str | None, said: str
 ) -> None:

@@ -1,7 +1,5 @@
 """Rehearsals with NVIDIA's own pretrain(), over gloo on this machine; what is wrong on purpose is found."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -27,6 +25,7 @@ from moedsl.rehearse.shrink import Rehearsal, shrink
 from tests.helpers import rotation, warm
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled
+from tests.helpers.tables import table_of
 
 ITERATIONS = 2
 QWEN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; pin pp=2 vpp=2 ep=8 recompute=[layernorm, moe_act]; fit first"
@@ -72,61 +71,7 @@ def edited(made: Prepared, line: str) -> Prepared:
     return made
 
 
-REHEARSED = {
-    "qwen3_30b_pp2_vpp2_ep2": (QWEN, {"pp": 2, "vpp": 2, "ep": 2, "dp": 2}),
-    "deepseek_v3_uneven_pp2_vpp2_ep2": (
-        "deepseek_v3; gb200 x 256; seq 4k; batch 2048; pin tp=1 cp=1 pp=4 vpp=4 ep=64 recompute=[mla_up_proj, moe_act] "
-        'pipeline_layout="Et*4|(t*4|)*14tmL"; fit first',
-        {"pp": 2, "vpp": 2, "ep": 2, "dp": 2},
-    ),
-    "qwen3_30b_tp2_cp2_etp2_ep2": (
-        "qwen3_30b_a3b; h100 x 16; seq 32k; batch 64; pin tp=4 cp=4 etp=4 ep=4 recompute=[full]; fit first",
-        {"tp": 2, "cp": 2, "etp": 2, "ep": 2},
-    ),
-    "gpt_oss_pp2_cp2": (
-        "gpt_oss_120b; b200 x 64; seq 32k; batch 64; pin pp=2 vpp=1 cp=8 ep=8; fit first",
-        {"pp": 2, "cp": 2, "ep": 2},
-    ),
-    "moonlight_tp2_ep2": (
-        "moonlight_16b; h100 x 8; seq 4k; batch 256; pin tp=2 ep=8 recompute=[core_attn, shared_experts]; fit first",
-        {"tp": 2, "ep": 4, "dp": 2},
-    ),
-    "kimi_k2_pp2_ep2": (
-        "kimi_k2; h200 x 512; seq 4k; batch 1024; pin pp=16 ep=32 tp=1 moments=bf16; fit first",
-        {"pp": 2, "ep": 2, "dp": 2},
-    ),
-    "glm45_air_with_mtp": (
-        "glm45_air_106b; b200 x 64; seq 4k; batch 256; pin pp=2 ep=8; fit first", {"pp": 2, "ep": 2, "dp": 2},
-    ),
-    "olmoe_normed_over_all_heads": (
-        "olmoe_7b; h100 x 16; seq 4k; batch 64; pin pp=1 ep=8; fit first", {"ep": 2, "dp": 4, "edp": 2},
-    ),
-    "minimax_m2_normed_over_split_heads": (
-        "minimax_m2_5; b200 x 256; seq 4k; batch 256; pin tp=2 pp=1 ep=32; fit first",
-        {"tp": 2, "ep": 2, "dp": 2, "edp": 2},
-    ),
-    "exaone_moe_windows_and_dense_mtp": (
-        "exaone_moe_236b_a23b; b200 x 256; seq 4k; batch 256; pin pp=2 ep=8; fit first", {"pp": 2, "ep": 2, "dp": 2},
-    ),
-    "gemma4_layers_of_its_own": (
-        "gemma4_26b_a4b; h100 x 16; seq 4k; batch 64; pin tp=2 pp=2 ep=4; fit first",
-        {"tp": 2, "pp": 2, "ep": 2},
-    ),
-    "mimo_v2_flash_windows_of_another_shape": (
-        "mimo_v2_flash; b200 x 256; seq 4k; batch 256; pin tp=2 pp=2 ep=16; fit first",
-        {"tp": 2, "pp": 2, "ep": 2},
-    ),
-    "step35_windows_with_more_heads": (
-        "step35_196b_a11b; h100 x 512; seq 4k; batch 1024; pin tp=2 pp=4 ep=8; fit first",
-        {"tp": 2, "pp": 2, "ep": 2},
-    ),
-    "the_language_model_of_kimi_k25": (
-        "kimi_k25; gb200 x 256; seq 4k; batch 512; pin tp=1 pp=4 ep=32; fit first", {"pp": 2, "ep": 2, "dp": 2},
-    ),
-    "the_language_model_of_qwen3_vl": (
-        "qwen3_vl_30b_a3b; h100 x 16; seq 4k; batch 64; pin ep=16; fit first", {"ep": 2, "dp": 2},
-    ),
-}  # fmt: skip
+REHEARSED = table_of("rehearse", "rehearsed")
 """Programs, and the axes of their rehearsals that are larger than 1."""
 
 

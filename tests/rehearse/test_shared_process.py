@@ -1,7 +1,5 @@
 """The process that has imported torch for all tests goes on, whoever asks it."""
 
-from __future__ import annotations
-
 import array
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A rehearsal keeps the shape of a plan, is legal by moedsl's own rules, and names whatever it leaves out."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from math import prod
@@ -34,18 +32,12 @@ from tests.helpers import rotation
 from tests.helpers.cost_models import enough_gpus, model
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.helpers.programs import compiled
+from tests.helpers.tables import table_of
 
 GPUS = {name: enough_gpus(model(name)) for name in sorted(load_stdlib().models)}
 WHERE = (("h100", "throughput 4k"), ("gb200", "fit 128k"), ("gb300", "throughput 32k"))
 CELLS = rotation.some("rehearsed", rotation.one_of_each("rehearsals", [*product(GPUS, WHERE)], lambda c: c[0]), 2)
-PINNED = (
-    "qwen3_30b_a3b; h100 x 64; seq 4k; batch 256; pin tp=2 pp=2 cp=2 etp=2 ep=2; fit first",
-    "moonlight_16b; h100 x 64; seq 4k; batch 256; pin tp=4 etp=4 ep=4 recompute=[full]; fit first",
-    "qwen3_235b_a22b; gb200 x 256; seq 128k; batch 64; pin pp=4 vpp=4 tp=4 cp=4 ep=32; fit first",
-    "deepseek_v3; h100 x 1024; seq 4k; batch 8192; precision fp8; pin pp=16 tp=2 ep=64 moments=bf16; fit first",
-    "nemotron_3_super; h100 x 256; seq 8k; batch 512; pin pp=4 tp=2 cp=2 ep=16; fit first",
-    "qwen3_next_80b_a3b; h100 x 64; seq 4k; batch 256; pin pp=4 vpp=10 tp=2 ep=8; fit first",
-)
+PINNED = table_of("rehearse", "shrink: pinned")
 DEEPSEEK = PINNED[3]
 MANY = rotation.some("many axes", PINNED, 1)
 Case = tuple[Chosen, Plan, Rehearsal]

@@ -23,6 +23,7 @@ from moedsl.support import svg
 from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.nsight_export import write
+from tests.helpers.tables import table_of
 from tests.profile.test_budget import three_steps
 from tests.snapshot.test_memory import known
 
@@ -187,16 +188,7 @@ def test_the_command_writes_and_keeps_what_is_not_its_own(tmp_path: Path, capsys
         assert out.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.parametrize(
-    ("output", "id", "way_out"),
-    [
-        ("nodir/x.html", "emit.unwritable", "mkdir -p"),
-        ("folder", "emit.exists", "name a file in it"),
-        ("file/x.html", "emit.exists", "name a file in a directory"),
-        ("file", "emit.not_ours", "--force"),
-        ("/proc/x.html", "emit.unwritable", "that you may write to"),
-    ],
-)
+@pytest.mark.parametrize(("output", "id", "way_out"), table_of("report", "a place that takes no page"))
 def test_a_place_that_takes_no_page_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str, id: str, way_out: str
 ) -> None:
@@ -245,7 +237,6 @@ def test_ticks_of_equal_ratios_are_few() -> None:
     assert svg.decades(10, 19) == [10, 12, 14, 16, 18] and svg.decades(0.3, 0.3) == [0.3]
 
 
-# ----------------------------------------------------------------
 # `moedsl report --profile --memory`: the measured step next to the predicted one, its timeline, and memory over
 # time.
 

@@ -111,7 +111,6 @@ def test_a_line_of_calibrate_above_the_peak_is_refused(tmp_path: Path) -> None:
     assert all("TFLOPS, and h100 has 989 in bf16" in d.message for d in found)
 
 
-# ----------------------------------------------------------------
 # A log with another global batch than its plan's is another experiment; a ramp-up and a restart are told apart.
 
 BATCH, SECONDS = 64, 5.0
@@ -267,7 +266,6 @@ def test_the_last_settings(each: list[list[int | None]], full: int | None, count
     assert (len(found.attempts), found.earlier) == (counted, earlier)
 
 
-# ----------------------------------------------------------------
 # `moedsl results --baseline`: a regression is beyond the noise of the steps, and what changed is named.
 
 COMPARED_RUN = "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; precision bf16; routing balanced; throughput first; "

@@ -97,7 +97,6 @@ def test_a_timer_made_to_be_slow(text: str, tmp_path: Path) -> None:
     assert time.process_time() - start < 2
 
 
-# ----------------------------------------------------------------
 # A job that is killed cuts its last line anywhere: what the line has counts, what it lacks is not NaN.
 
 OF = 40

@@ -14,9 +14,9 @@ from moedsl.rules.stdlib import load
 from moedsl.support import resources
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
-from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import solved
+from tests.helpers.tables import table_of
 
 KNOWN = stdlib.load().constants(EVERY)[0]
 assert KNOWN is not None
@@ -47,24 +47,7 @@ def test_a_user_states_one_number() -> None:
     assert seconds(own.replace("{", "{ host_wait 3", 1) + RUN) > seconds(RUN)
 
 
-@pytest.mark.parametrize(
-    "text, id, says",
-    [
-        ("calibration hopper { host_wait 30 }", "check.calibration", "is not between 0 and 3"),
-        ("calibration hopper { host_weight 1 }", "check.unknown_fact", "host_weight"),
-        ("calibration hopper { host_wait 1; host_wait 2 }", "check.twice", "host_wait"),
-        ('calibration hopper { host_wait "long" }', "check.type", "a number, in ms"),
-        ("calibration any { host_wait 1 }", "check.type", "a block"),
-        ("calibration any { host_wait { value 1 } }", "check.missing_fact", "host_wait needs unit"),
-        ("calibration any { }", "check.missing_fact", "gemm"),
-        ('calibration any { host_wait { value 1; unit "hours" } }', "check.unknown_word", "ms"),
-        *[(f"calibration hopper {{ gemm {odd} }}", "check.type", "in share") for odd in ODD],
-        ("calibration hopper { gemm 1e400 }", "parse.number", "too large"),
-        ("calibration hopper { gemm 5 GB }", "check.type", "in share"),
-        ("calibration hopper { host_wait 50% }", "check.type", "in ms"),
-        ("calibration hopper { driver 3 GB }", "check.type", "in GiB"),
-    ],
-)
+@pytest.mark.parametrize("text, id, says", table_of("rules", "calibrations: a wrong number"))
 def test_a_wrong_number_is_named(text: str, id: str, says: str) -> None:
     found = errors(text)
     assert any(d == id and says in message for d, message in found), found
@@ -84,23 +67,7 @@ def declared(**facts: str) -> str:
     return before + name + block + end + rest
 
 
-@pytest.mark.parametrize(
-    "facts, id, says",
-    [
-        *[({fact: odd}, "check.type", f"`{fact}`") for fact in FACTS for odd in rotation.some(fact, ODD, 1)],
-        *[({fact: "1e400"}, "parse.number", "too large") for fact in rotation.some("1e400", FACTS, 1)],
-        *[({fact: "5 GB"}, "check.type", "without a unit") for fact in rotation.some("5 GB", FACTS, 1)],
-        ({"low": "0.8", "high": "0.5"}, "check.calibration", "low 0.8 is above high 0.5"),
-        ({"low": "0.5", "high": "0.5"}, "check.calibration", "value 0.62 is not between"),
-        ({"value": "0"}, "check.calibration", "value 0 is not between"),
-        ({"low": "0"}, "check.calibration", "within 0.4 to 0.85 share"),
-        ({"high": "9"}, "check.calibration", "within 0.4 to 0.85 share"),
-        ({"spread": "2"}, "check.calibration", "spread 2 is above 1"),
-        ({"unit": '"ms"'}, "check.calibration", "its unit is share, not ms"),
-        ({"unit": '"GiB"'}, "check.calibration", "its unit is share, not GiB"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("facts, id, says", table_of("rules", "calibrations: a wrong declaration"), ids=str)
 def test_a_wrong_declaration_is_named(facts: dict[str, str], id: str, says: str) -> None:
     found = errors(declared(**facts))
     assert any(d == id and says in message for d, message in found), found
@@ -116,7 +83,6 @@ def test_a_declaration_may_be_replaced_by_a_narrower_one(facts: dict[str, str]) 
     assert seconds(f"{declared(**facts)}\n{RUN}") > 0
 
 
-# ----------------------------------------------------------------
 # Rule ids that Python names: each exists in the stdlib, and a stdlib without one does not load.
 
 SOURCE = ROOT / "moedsl"

@@ -13,6 +13,7 @@ from moedsl.rules import collect, documents, library
 from moedsl.rules.documents import Copy, Document
 from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 from tests.oracles.rule_judge import known, of_recipes
 
 SHARED = ROOT.parent / "shared"
@@ -139,26 +140,7 @@ HEAD = 'document d { title "t"; sources { a { file "f" heading [1] } }\n'
 CLAIM = (
     'claim { says "s"; where "w"; kind rule; lines a=[2]; carried [std.mesh.heads]; shown ["tests/test_x.py::test_y"] }'
 )
-WRONG = [
-    ("check.missing_fact", HEAD.replace('title "t"; ', ""), CLAIM, "d"),
-    ("check.missing_fact", HEAD.replace('file "f" ', ""), CLAIM.replace("lines a=[2]; ", ""), "a"),
-    ("check.missing_fact", HEAD, CLAIM.replace('says "s"; ', ""), "claim"),
-    ("check.missing_fact", HEAD, CLAIM.replace("kind rule; ", ""), "claim"),
-    ("check.missing_fact", HEAD, CLAIM.replace("lines a=[2]; ", ""), "claim"),
-    ("check.unknown_fact", HEAD, CLAIM.replace("where", "were"), "were"),
-    ("check.unknown_fact", HEAD.replace("heading", "headings"), CLAIM, "headings"),
-    ("check.unknown_word", HEAD, CLAIM.replace("rule;", "rules;"), "rules"),
-    ("check.unknown_rule", HEAD, CLAIM.replace("mesh.heads", "mesh.headz"), "std.mesh.headz"),
-    ("check.unknown_name", HEAD, CLAIM.replace("a=[2]", "b=[2]"), "b"),
-    ("check.type", HEAD.replace('file "f"', 'file "f" date 2026'), CLAIM, "date"),
-    ("check.type", HEAD, CLAIM.replace("a=[2]", 'a=["2"]'), '"2"'),
-    ("check.type", HEAD, CLAIM.replace('"s"', "s"), "says"),
-    ("check.type", HEAD, CLAIM.replace("[std.mesh.heads]", "std.mesh.heads"), "carried"),
-    ("check.twice", HEAD, CLAIM.replace("kind rule;", "kind rule; kind rule;"), "kind"),
-    ("check.no_carrier", HEAD, CLAIM.replace("carried [std.mesh.heads]; ", ""), "claim"),
-    ("check.no_carrier", HEAD, CLAIM.replace('shown ["tests/test_x.py::test_y"]', ""), "claim"),
-    ("check.no_carrier", HEAD, CLAIM.replace("kind rule;", 'kind rule; left "no";'), "claim"),
-]  # fmt: skip
+WRONG = table_of("rules", "documents: wrong")
 
 
 @pytest.mark.parametrize(("id", "head", "claim", "at"), WRONG)

@@ -16,6 +16,7 @@ from moedsl.support.source import Source
 from tests.helpers import programs, rotation
 from tests.helpers.paths import EXAMPLES
 from tests.helpers.plans import PLANS
+from tests.helpers.tables import table_of
 
 ALL: tuple[Rule, ...] = collect.collect(load_stdlib().rules)[0]
 EFFECTS = rule.of_rules(ALL)
@@ -68,32 +69,7 @@ def test_a_word_of_execution_decides_no_field_of_the_experiment(name: str) -> No
     assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("path", "effect"),
-    [
-        ("model.moe_router_dtype", EXPERIMENT),
-        ("model.moe_aux_loss_coeff", EXPERIMENT),
-        ("model.moe_expert_capacity_factor", EXPERIMENT),
-        ("model.moe_expert_rank_capacity_factor", EXECUTION),
-        ("model.mtp_num_layers", EXPERIMENT),
-        ("model.attention_dropout", EXPERIMENT),
-        ("model.calculate_per_token_loss", EXPERIMENT),
-        ("model.tp_only_amax_red", EXPERIMENT),
-        ("model.tp_comm_overlap_rs", EXECUTION),
-        ("model.recompute_modules", EXECUTION),
-        ("model.moe_router_force_load_balancing", BENCHMARK),
-        ("optimizer.overlap_param_gather", EXECUTION),
-        ("optimizer.exp_avg_dtype", EXPERIMENT),
-        ("train.micro_batch_size", EXECUTION),
-        ("train.global_batch_size", EXPERIMENT),
-        ("ddp.grad_reduce_in_fp32", EXPERIMENT),
-        ("ddp.overlap_grad_reduce", EXECUTION),
-        ("checkpoint.save_interval", EXECUTION),
-        ("checkpoint.load", EXPERIMENT),
-        ("env_vars.NCCL_DEBUG", EXECUTION),
-        ("nowhere.at_all", UNKNOWN),
-    ],
-)
+@pytest.mark.parametrize(("path", "effect"), table_of("rules", "effects: the longest name decides"))
 def test_the_longest_name_decides(path: str, effect: str) -> None:
     assert EFFECTS.field(path) == effect
 

@@ -15,23 +15,10 @@ from moedsl.support.diagnostics import to_json
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 WHY = 'because "of a test" cite docs "here"'
-MINE = {
-    "nothing": "",
-    "a law": f"require few: tp <= 2 {WHY}",
-    "an unknown name": f"require few: tpp <= 2 {WHY}",
-    "no reason": "require few: tp <= 2",
-    "twice in one block": f"require few: tp <= 2 {WHY}\n require few: tp <= 4 {WHY}",
-    "an effect that the stdlib has": f"effect tp = execution {WHY}",
-    "a name of nothing": f"effect model.nope = execution {WHY}",
-    "no pattern": f'symptom broken: "(" {WHY}',
-    "too late": f"default cp = pp {WHY}",
-    "a let": f"let wide = tp * 2 {WHY}\n require few: wide <= 4 {WHY}",
-    "a let that the stdlib has": f"let dp = 2 {WHY}",
-    "a let that is a word of the stdlib's rules": f"let gb200 = 2 {WHY}",
-    "a circle": f"let a = b + 1 {WHY}\n let b = a + 1 {WHY}",
-}
+MINE = table_of("rules", "stdlib cache: mine")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +35,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def kept(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def kept(made_once: Path, compiles_anew: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A stdlib of its own, and a folder for what is compiled of it."""
     shutil.copytree(made_once / "stdlib", tmp_path / "stdlib")
     monkeypatch.setattr(resources, "stdlib_dir", lambda: tmp_path / "stdlib")

@@ -20,6 +20,7 @@ from moedsl.facts import axes
 from moedsl.support.source import Source
 from tests.helpers.axis_places import unknown
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 ADDED = ("echo", "pace", "tint")
 SECTION = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## Add an axis\n")[1].split("\n## ")[0]
@@ -129,14 +130,7 @@ def test_each_place_is_found_without_the_axes_that_do_not_exist(place: str, adde
     assert added["unknown"][place] == [*ADDED]
 
 
-BY_HAND = {
-    "moedsl/cost": "prices read columns",
-    "moedsl/emit/fields.py": "Megatron's names",
-    "moedsl/bridge/verify/stages.py": "the groups that Megatron names",
-    "moedsl/rehearse": "what a CPU can do",
-    "moedsl/planner/walls.py": "the parts of a step that each group's communication takes",
-    "moedsl/planner/text.py": "the words for them",
-}
+BY_HAND = table_of("schema", "axes: by hand")
 """Where lists of axes are written by hand, and of what."""
 
 

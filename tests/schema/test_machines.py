@@ -13,6 +13,7 @@ from moedsl.facts.fine_tuning import GROUPS, filled, groups
 from moedsl.facts.machines import Machines, machines, rank_groups, rows, spans
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 
 @pytest.mark.parametrize(
@@ -22,16 +23,7 @@ def test_a_job_takes_as_much_of_a_domain_as_expert_groups_fill(ep: int, per_node
     assert machines({"ep": ep, "etp": 1}, 1152, per_node, domain).domain == used
 
 
-@pytest.mark.parametrize(
-    "ep, nodes, racks, used",
-    [
-        (8, 64, 32, 32),  # whole racks
-        (64, 48, 32, 24),  # two equal parts, as Slurm's segments divide a job
-        (24, 60, 32, 30),  # a group of three nodes: 30 of 32
-        (64, 96, 18, 16),  # 18 nodes do not divide 96
-        (512, 64, 32, 32),  # a group is larger than a rack: all of it
-    ],
-)
+@pytest.mark.parametrize("ep, nodes, racks, used", table_of("schema", "machines: racks"))
 def test_a_job_takes_as_much_of_a_rack_as_expert_groups_fill(ep: int, nodes: int, racks: int, used: int) -> None:
     made = machines({"ep": ep, "etp": 1}, nodes * 8, 8, 8, racks)
     assert made.rack == used * 8
@@ -79,7 +71,6 @@ def test_what_a_group_spans_is_counted_rank_by_rank(tp: int, cp: int, dp: int, p
         assert spans(each, on.on_rails).tolist() == [len({r % 4 // (4 // rails) for r in row}) for row in each.tolist()]
 
 
-# ----------------------------------------------------------------
 # How samples fill sequences: against Bridge's own packing, and by hand.
 
 SHAPES = {

@@ -3,11 +3,11 @@
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.planner.plan import Plan
 from moedsl.solver import solve, uncertainty
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.support.source import Source
+from tests.helpers.programs import plan_of
 
 LIKE_NVIDIA = "deepseek_v3; gb300 x 256; throughput first; precision mxfp8; pin moments=bf16; routing balanced"
 
@@ -17,12 +17,6 @@ def chosen(text: str) -> Chosen:
     found = solve.choose(program, lambda _: None)
     assert isinstance(found, Chosen)
     return found
-
-
-def plan(text: str) -> Plan:
-    result = compile_source(Source("run.moe", text))
-    assert not result.failed, result.diagnostics
-    return result.plans[0]
 
 
 def test_the_layout_that_has_run_is_chosen() -> None:
@@ -35,7 +29,7 @@ def test_the_layout_that_has_run_is_chosen() -> None:
 
 
 def test_the_plan_says_what_it_is_nearest_to() -> None:
-    found = plan(LIKE_NVIDIA)
+    found = plan_of(LIKE_NVIDIA)
     (vpp,) = (d for d in found.decisions if d.name == "vpp")
     assert vpp.because is not None
     assert vpp.because.startswith("nearest to m0000 of docs/performance-summary.md 26.08; ")

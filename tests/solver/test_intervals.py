@@ -27,6 +27,7 @@ from moedsl.solver.solve import solve
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.small_programs import WHY, WIDE, program
+from tests.helpers.tables import table_of
 from tests.rules.test_evaluators import FIRST, SCOPE, TABLE, expression, name
 
 PRICED = evolve(FIRST, numbers=FIRST.numbers | st.sampled_from([*COSTS]).map(name)).next()
@@ -88,12 +89,7 @@ def test_no_row_that_obeys_is_refused(e: ast.Expr, known: tuple[str, ...], bound
     never_refused(e, known, bounded, seed)
 
 
-FORMS = [
-    "step_time < 0.1", "0.1 > step_time", "score <= 0.1", "step_time * 2 < 0.1", "twice < 0.1", "step_time < 0.1 and tp > 1", "not step_time > 0.1",
-    "if tp > 1 then step_time < 0.1 else step_time < 0.05", "min(step_time, 3) < 0.1", "step_time + tp < 4.1", "tp - step_time > 3.5",
-    "step_time < 0.1 or tp == 7", "recompute == none and step_time < 0.1", "step_time == 0.1", "1 / (1 + step_time) > 0.9", "tp > 1 => step_time // 10 < 1",
-    "step_time < 0.1 or full in recompute and step_time < 1", "ceil(step_time / dp) < 2", "(if ep_overlap then 2 else 3) * step_time < 1",
-]  # fmt: skip
+FORMS = table_of("solver", "intervals: forms")
 
 
 @pytest.mark.parametrize("text", FORMS)
@@ -105,12 +101,7 @@ def test_a_limit_refuses_in_any_form(text: str) -> None:
     assert one.bounded == {"step_time"}
 
 
-OPEN = [
-    "step_time > 0.1",
-    "step_time < 0.1 or recompute == full",
-    "full in recompute => step_time < 0.1",
-    "step_time < 0.1 or peak_memory > 1",
-]
+OPEN = table_of("solver", "intervals: open")
 
 
 @pytest.mark.parametrize("text", OPEN)
@@ -130,16 +121,11 @@ def test_lets_of_lets_are_bounded_once() -> None:
     assert found.id == "solve.too_slow"
 
 
-LIMITS = [
-    "score < 0.1",
-    "step_time * 2 < 0.1 and tp > 1",
-    "peak_memory * 2 < 10 GB",
-    "spare_memory > 100 GB or tp == 7",
-]
+LIMITS = table_of("solver", "intervals: limits")
 
 
 @pytest.fixture
-def priced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def priced(compiles_anew: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of each call that prices some."""
     rows = list[int]()
 

@@ -132,6 +132,7 @@ def test_codes_go_there_and_back(axis: axes.Axis) -> None:
     assert [axis.encode(axis.decode(c)) for c in codes] == list(codes)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("compiles_anew")
 def test_cost_models_are_made_while_other_threads_make_some(monkeypatch: pytest.MonkeyPatch) -> None:
     class Compared:
         def __eq__(self, other: object) -> bool:
@@ -146,7 +147,6 @@ def test_cost_models_are_made_while_other_threads_make_some(monkeypatch: pytest.
     assert make_cost(problem("qwen3_30b_a3b; h100 x 16; fit first", 16)) is made
 
 
-# ----------------------------------------------------------------
 # What is kept of the laws of a run is that of the problem at hand.
 
 RULES = f"""

@@ -240,7 +240,6 @@ def test_the_same_bytes_whatever_the_hash_seed() -> None:
     assert out[0] == out[1]
 
 
-# ----------------------------------------------------------------
 # The neighbours of a chosen layout, compared with programs that pin them.
 
 RUN = 'qwen3_30b_a3b; gb200 x 16; seq 4k; data "/d"; throughput first; pin tp=1 cp=1 ep=8 recompute=full micro_batch=1'
@@ -263,7 +262,6 @@ def test_a_pinned_number_of_virtual_stages_stays() -> None:
     assert near.refused_by == "std.mesh.vpp_needs_pp"
 
 
-# ----------------------------------------------------------------
 # The best row of a question, against a sort of all rows.
 
 

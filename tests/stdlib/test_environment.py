@@ -27,6 +27,7 @@ from tests.helpers import bridge_process
 from tests.helpers.layouts import DEFAULTS, checked, run_text, variant
 from tests.helpers.paths import DATA, ROOT
 from tests.helpers.programs import compiled, plan_of
+from tests.helpers.tables import table_of
 from tests.oracles.ask_overlap import grid
 
 TRUTH = json.loads((DATA / "env_truth.json").read_text())
@@ -111,7 +112,6 @@ def test_fsdp_never_gets_one_connection() -> None:
     assert values == {8, 32}
 
 
-# ----------------------------------------------------------------
 # Laws on the GPU that no GPU of the stdlib breaks, on machines that a run file declares.
 
 
@@ -128,27 +128,12 @@ def broken_at(capability: str, **layout: object) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("capability", "layout", "law"),
-    [
-        ("8.0", {"precision": "fp8_current"}, "std.precision.fp8_gpu"),
-        ("8.9", {"precision": "fp8_blockwise"}, "std.precision.fp8_gpu"),
-        ("7.5", {"dispatcher": "hybridep"}, "std.dispatch.hybridep_gpu"),
-        ("7.5", {"dispatcher": "deepep"}, "std.dispatch.deepep_gpu"),
-        ("11.0", {"dispatcher": "hybridep"}, "std.dispatch.hybridep_gpu"),
-        ("12.0", {"precision": "mxfp8"}, "std.precision.mxfp8_gpu"),
-        ("8.0", {"dispatcher": "deepep"}, None),
-        ("8.0", {"dispatcher": "hybridep"}, "std.dispatch.hybridep_copies"),
-        ("8.0", {"dispatcher": "deepep", "ep": 16}, "std.dispatch.deepep_network"),
-        ("8.9", {"precision": "fp8_current"}, None),
-        ("10.0", {"precision": "mxfp8"}, None),
-        ("12.0", {"precision": "nvfp4"}, None),
-    ],
+    ("capability", "layout", "law"), table_of("stdlib", "environment: what a layout asks of its GPU", none="-")
 )
 def test_the_gpu_has_what_a_layout_asks_for(capability: str, layout: dict[str, object], law: str | None) -> None:
     assert broken_at(capability, **layout) == ([law] if law else [])
 
 
-# ----------------------------------------------------------------
 # Every rule of the stdlib says why and on whose word, and a cited line of NVIDIA's code is there.
 
 RULES: tuple[Rule, ...] = collect.collect(load_stdlib().rules)[0]
@@ -189,7 +174,6 @@ def test_every_cited_line_exists() -> None:
     assert missing == []
 
 
-# ----------------------------------------------------------------
 # A pinned pipeline layout in the engine: the solver judges it by the law that the scalar evaluator judges it by.
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; fit first; pin pp=2 {vpp} tp=1 ep=8 cp=1\n"
@@ -212,24 +196,13 @@ def test_a_pinned_layout_with_virtual_stages() -> None:
     assert (errors, layout.vpp) == ([], 2)
 
 
-@pytest.mark.parametrize(
-    ("layout", "vpp", "error"),
-    [
-        ("Et*12|t*12|t*12|t*12L", "vpp=3", "std.mesh.layers"),  # four chunks are not 2 x 3
-        ("Et*48L", "", "check.pipeline_layout"),  # one chunk does not fall on 2 stages
-        ("Et*24|t*23L", "", "check.pipeline_layout"),  # a layer short
-        ("Et*24|t*24mL", "", "check.pipeline_layout"),  # the model has no MTP layer
-        ("t*24|t*24L", "", "check.pipeline_layout"),  # no embedding
-        ("Et*24|x*24L", "", "check.pipeline_layout"),  # no such letter
-    ],
-)
+@pytest.mark.parametrize(("layout", "vpp", "error"), table_of("stdlib", "a wrong layout is refused"))
 def test_a_wrong_layout_is_refused(layout: str, vpp: str, error: str) -> None:
     errors, plans = solved(layout, vpp)
     assert set(errors) == {error}
     assert not plans
 
 
-# ----------------------------------------------------------------
 # The laws of overlap on versions and graphs: they refuse exactly what Bridge's own checks refuse.
 
 OF_CORE = {"std.delay_wgrad.te_graph"}

@@ -33,7 +33,6 @@ def test_bridge_refuses_what_the_laws_refuse(name: str, law_reports: dict[str, R
     assert report.verdict == expected, [(r.where, r.question, r.message) for r in report.refusals]
 
 
-# ----------------------------------------------------------------
 # NVIDIA's recipes that `runtime_config_update` accepts and our laws refuse: Megatron-Core refuses each of them too.
 
 _WHERE = {
@@ -72,7 +71,6 @@ def test_megatron_refuses_them_before_the_first_step(server: Server) -> None:
         assert report.refusals[0].where in _WHERE[law], (name, report.refusals)
 
 
-# ----------------------------------------------------------------
 # Layouts drawn at random: what breaks no law the real Megatron Bridge accepts, and it refuses the others.
 
 LEGAL, ILLEGAL = rotation.examples(40), rotation.examples(20)

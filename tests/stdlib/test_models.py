@@ -14,6 +14,7 @@ from moedsl.lang.parser import parse
 from moedsl.rules import declarations
 from moedsl.support.source import Source
 from tests.helpers.paths import DATA, ROOT
+from tests.helpers.tables import table_of
 from tests.oracles.count_parameters import language, megatron_only, mtp, vision
 
 MODELS = sorted((ROOT / "stdlib" / "models").glob("*.moe"))
@@ -146,42 +147,7 @@ def test_facts_are_what_bridge_builds(name: str) -> None:
 
 
 # Parameters without MTP, as Hugging Face's own classes count them on the meta device (transformers 5.12.1).
-PUBLISHED = {
-    "qwen3_30b_a3b": 30_532_122_624,
-    "qwen3_235b_a22b": 235_093_634_560,
-    "deepseek_v3": 671_026_404_352,
-    "gpt_oss_120b": 116_829_156_672,
-    "kimi_k2": 1_026_408_209_408,
-    "kimi_k25": 1_026_879_353_328,  # with the tower of its repository, whose class is on the hub alone
-    "moonlight_16b": 15_960_108_544,
-    "qwen3_vl_30b_a3b": 31_070_754_032,
-    "qwen3_vl_235b_a22b": 235_670_022_896,
-    "nemotron_3_nano": 31_577_937_344,
-    "nemotron_3_super": 120_668_687_360,
-    "nemotron_3_ultra": 549_308_968_960,
-    "nemotron_3_5_lightning": 31_577_937_344,
-    "qwen3_next_80b_a3b": 79_674_391_296,
-    "qwen35_vl_35b_a3b": 35_107_181_936,
-    "qwen35_vl_122b_a10b": 122_562_817_776,
-    "qwen35_vl_397b_a17b": 396_802_360_816,
-    "deepseek_v2": 235_741_434_880,
-    "deepseek_v2_lite": 15_706_484_224,
-    "gemma4_26b_a4b": 25_805_933_872,
-    "gemma4_26b_a4b_it": 25_805_933_872,
-    "gpt_oss_20b": 20_914_757_184,
-    "glm45_355b": 352_797_814_784,
-    "glm45_air_106b": 106_852_245_504,
-    "qwen3_coder_480b_a35b": 480_154_875_392,
-    "olmoe_7b": 6_919_161_856,
-    "minimax_m2_5": 228_689_748_992,
-    "exaone_moe_236b_a23b": 236_571_150_336,
-    "glm5_744b": 743_911_199_232,
-    "glm51_744b": 743_911_199_232,
-    "glm52_744b": 743_377_000_704,
-    "minimax_m3": 425_950_417_920,  # of 427,040,132,864, without the tower, its projector and the indexers
-    "mimo_v2_flash": 308_778_768_832,  # its class is on the hub alone: the total that Megatron builds; published: 309B
-    "step35_196b_a11b": 198_475_624_448,  # the same; published: 196B, whose gates are 2.06B narrower
-}
+PUBLISHED = table_of("stdlib", "models: published")
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
@@ -191,20 +157,7 @@ def test_facts_give_the_published_total(path: Path) -> None:
 
 
 # Unique parameters of the model that Megatron Bridge's _create_model builds on the meta device, all pipeline stages.
-BUILT = {
-    "qwen3_30b_a3b": 30_532_122_624, "qwen3_235b_a22b": 235_093_634_560, "deepseek_v3": 682_636_472_320,
-    "gpt_oss_120b": 116_829_156_672, "kimi_k2": 1_026_408_209_408, "kimi_k25": 1_026_879_353_328,
-    "moonlight_16b": 15_960_163_840, "qwen3_vl_30b_a3b": 31_070_754_032, "qwen3_vl_235b_a22b": 235_670_022_896,
-    "nemotron_3_nano": 31_577_937_344, "nemotron_3_super": 123_611_012_096, "nemotron_3_ultra": 560_524_578_816,
-    "nemotron_3_5_lightning": 32_913_263_168, "qwen3_next_80b_a3b": 81_324_862_720,
-    "qwen35_vl_35b_a3b": 35_951_822_704, "qwen35_vl_122b_a10b": 125_086_497_008,
-    "qwen35_vl_397b_a17b": 403_397_928_944, "deepseek_v2": 235_741_434_880, "deepseek_v2_lite": 15_706_539_520,
-    "gpt_oss_20b": 20_914_757_184, "gemma4_26b_a4b": 25_820_351_792, "gemma4_26b_a4b_it": 25_820_351_792,
-    "glm45_355b": 356_785_884_416, "glm45_air_106b": 109_227_304_960, "qwen3_coder_480b_a35b": 480_154_875_392,
-    "olmoe_7b": 6_919_161_856, "minimax_m2_5": 228_689_748_992, "exaone_moe_236b_a23b": 237_099_663_616,
-    "glm51_744b": 753_864_119_552, "glm52_744b": 753_329_921_024, "minimax_m3": 425_950_417_920,
-    "mimo_v2_flash": 308_778_768_832, "step35_196b_a11b": 198_475_624_448,
-}  # fmt: skip
+BUILT = table_of("stdlib", "models: built")
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -223,26 +176,7 @@ def test_gpt_oss_window_alternates_as_published() -> None:
 # ---------------------------------------------------------------- hardware
 
 # Compute capability, device name, SMs and NVLink domain, as Megatron Bridge on a real machine of each kind sees them.
-DEVICES = {
-    "a100_40gb": (8.0, "NVIDIA A100-SXM4-40GB", 40, 108, 8),
-    "a100_80gb": (8.0, "NVIDIA A100-SXM4-80GB", 80, 108, 8),
-    "a100_pcie": (8.0, "NVIDIA A100 80GB PCIe", 80, 108, 2),
-    "a800": (8.0, "NVIDIA A800-SXM4-80GB", 80, 108, 8),
-    "h100": (9.0, "NVIDIA H100 80GB HBM3", 80, 132, 8),
-    "h100_nvl": (9.0, "NVIDIA H100 NVL", 94, 132, 2),
-    "h100_pcie": (9.0, "NVIDIA H100 PCIe", 80, 114, 2),
-    "h20": (9.0, "NVIDIA H20", 96, 78, 8),
-    "h200": (9.0, "NVIDIA H200", 141, 132, 8),
-    "h200_nvl": (9.0, "NVIDIA H200 NVL", 141, 132, 4),
-    "h800": (9.0, "NVIDIA H800", 80, 132, 8),
-    "gh200": (9.0, "NVIDIA GH200 480GB", 96, 132, 1),
-    "gh200_nvl2": (9.0, "NVIDIA GH200 144G HBM3e", 144, 132, 2),
-    "b200": (10.0, "NVIDIA B200", 180, 148, 8),
-    "gb200": (10.0, "NVIDIA GB200", 186, 152, 72),
-    "b300": (10.3, "NVIDIA B300 SXM6 AC", 270, 148, 8),
-    "gb300": (10.3, "NVIDIA GB300", 279, 152, 72),
-    "vr200": (10.7, "NVIDIA Rubin", 288, 224, 72),
-}
+DEVICES = table_of("stdlib", "models: devices")
 FORMATS = {
     "ampere": {"bf16"},
     "hopper": {"bf16", "fp8"},

@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers import rotation
 from tests.helpers.layouts import DATA, broken, checked, run_text
+from tests.helpers.tables import table_of
 
 ROWS: dict[str, dict[str, Any]] = {
     f"{r['kind']}-{r['function']}": r
@@ -47,65 +48,12 @@ WORDS = {
     "batch.batch_over_dp": "eval_global_batch_size",
 }
 
-REFUSED_OTHERWISE = {
-    "library-kimi_k2_pretrain_512gpu_h100_bf16_config": "sequence length",
-    "library-kimi_k2_pretrain_config": "sequence length",
-    "library-qwen35_vl_35b_a3b_sft_2gpu_h100_bf16_fsdp_config": "fsdp_dtensor",
-    "perf-qwen3_235b_a22b_pretrain_128gpu_b200_fp8mx_deepep_dev_config": "SM-count knobs",
-} | {
-    f"perf-gpt_oss_20b_pretrain_{setup}_config": "--data-cache-path must be provided"
-    for setup in (
-        "64gpu_b300_fp8mx", "64gpu_b300_nvfp4", "8gpu_b300_fp8mx", "8gpu_b300_nvfp4", "512gpu_gb200_fp8mx",
-        "72gpu_gb200_nvfp4", "8gpu_gb200_nvfp4", "512gpu_gb300_fp8mx", "72gpu_gb300_nvfp4", "8gpu_gb300_nvfp4",
-        "64gpu_vr200_nvfp4", "8gpu_vr200_fp8mx", "8gpu_vr200_nvfp4",
-    )
-}  # fmt: skip
+REFUSED_OTHERWISE = table_of("stdlib", "recipes: refused otherwise")
 """Refused by `runtime_config_update` for fields that a plan cannot get wrong: model and data differ in their sequence
 length (a plan has one), FSDP without its format of checkpoints (a plan sets it), two deprecated knobs for the
 dispatcher's SMs contradict (a plan sets the new one), and the user gives no folder for the index of the data."""
 
-_MESH, _VISION, _OVERLAP = ["mesh.expert_mesh"], ["vision.no_vpp", "vision.no_ep_overlap"], ["vision.no_ep_overlap"]
-_EMPTY = ["check.pipeline_layout"]
-LATE = {
-    # ETP x EP x PP is more than the GPUs that the name says: megatron/core/parallel_state.py:882 refuses.
-    "perf-deepseek_v3_pretrain_64gpu_h100_bf16_config": _MESH,
-    "perf-deepseek_v3_pretrain_64gpu_h100_fp8cs_config": _MESH,
-    "perf-deepseek_v3_pretrain_128gpu_vr200_bf16_config": _MESH,
-    "perf-deepseek_v3_pretrain_128gpu_vr200_fp8cs_config": _MESH,
-    "perf-deepseek_v3_pretrain_128gpu_vr200_fp8mx_config": _MESH,
-    "perf-deepseek_v3_pretrain_128gpu_vr200_nvfp4_config": _MESH,
-    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_fp8cs_config": _MESH,
-    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_fp8mx_config": _MESH,
-    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_nvfp4_config": _MESH,
-    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_nvfp4_full_iteration_config": _MESH,
-    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_bf16_config": _MESH,
-    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_fp8cs_config": _MESH,
-    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_fp8mx_config": _MESH,
-    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_nvfp4_config": _MESH,
-    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_nvfp4_full_iteration_config": _MESH,
-    # Qwen3-VL does not hand its virtual stage on: megatron/core/transformer/transformer_layer.py:190 refuses.
-    "perf-qwen3_vl_30b_a3b_pretrain_16gpu_h100_bf16_config": _VISION,
-    "perf-qwen3_vl_30b_a3b_pretrain_16gpu_h100_fp8cs_config": _VISION,
-    "perf-qwen3_vl_235b_a22b_pretrain_256gpu_h100_bf16_config": _VISION,
-    "perf-qwen3_vl_235b_a22b_pretrain_256gpu_h100_fp8cs_config": _VISION,
-    # Qwen3.5 has no plan of its layers to overlap: megatron/core/utils.py:666 finds none.
-    "perf-qwen35_vl_35b_a3b_pretrain_16gpu_h100_bf16_config": _OVERLAP,
-    "perf-qwen35_vl_35b_a3b_pretrain_16gpu_h100_fp8cs_config": _OVERLAP,
-    "perf-qwen35_vl_122b_a10b_pretrain_128gpu_h100_bf16_config": _OVERLAP,
-    "perf-qwen35_vl_122b_a10b_pretrain_128gpu_h100_fp8cs_config": _OVERLAP,
-    "perf-qwen35_vl_122b_a10b_pretrain_32gpu_b200_bf16_config": _OVERLAP,
-    "perf-qwen35_vl_122b_a10b_pretrain_32gpu_b200_fp8cs_config": _OVERLAP,
-    "perf-qwen35_vl_122b_a10b_pretrain_32gpu_b200_fp8mx_config": _OVERLAP,
-    "perf-qwen35_vl_397b_a17b_pretrain_256gpu_h100_bf16_config": _OVERLAP,
-    "perf-qwen35_vl_397b_a17b_pretrain_256gpu_h100_fp8cs_config": _OVERLAP,
-    "perf-qwen35_vl_397b_a17b_pretrain_64gpu_b200_bf16_config": _OVERLAP,
-    "perf-qwen35_vl_397b_a17b_pretrain_64gpu_b200_fp8cs_config": _OVERLAP,
-    "perf-qwen35_vl_397b_a17b_pretrain_64gpu_b200_fp8mx_config": _OVERLAP,
-    # Sparse attention and MTP, with chunks without a layer: megatron/core/models/gpt/gpt_layer_specs.py:572 refuses.
-    "library-glm52_pretrain_416gpu_h100_bf16_config": _EMPTY,
-    "library-glm52_sft_416gpu_h100_bf16_config": _EMPTY,
-    "perf-glm52_sft_416gpu_h100_bf16_config": _EMPTY,
-}
+LATE = {name: [*late["laws"]] for late in table_of("stdlib", "recipes: late") for name in late["recipes"]}
 """Accepted by `runtime_config_update`, refused by Megatron-Core before the first step."""
 
 IN_TRAINING = {

@@ -144,7 +144,6 @@ def test_fsdp_fills_no_expert_bias_of_the_meta_device(said: dict[str, Any]) -> N
     assert {f: not derived(rule, family=f, **values) for f in biased} == biased
 
 
-# ----------------------------------------------------------------
 # The laws on the tokens and the widths of a quantised product, held against the forward passes of Transformer
 # Engine's linear layers.
 
@@ -192,7 +191,6 @@ def test_a_share_of_a_dense_layer_is_whole_blocks(said_of_formats: dict[str, Any
         assert may == (answer == "ok"), (precision, width, ranks, answer)
 
 
-# ----------------------------------------------------------------
 # Rules on the offload of activations, held against Megatron's own offload and recomputation in steps on a CPU.
 
 
@@ -227,7 +225,6 @@ def test_a_recomputed_up_projection_needs_a_chunk_that_is_open(said_of_offload: 
         assert answer == "ok" or "no attribute 'tensor_pop'" in answer
 
 
-# ----------------------------------------------------------------
 # Step-3.5's layers of MTP: which attention Bridge gives them, by the layers before their stage.
 
 ASK = """
@@ -265,7 +262,6 @@ def test_mtp_of_a_pipeline_has_the_heads_of_full_attention() -> None:
     assert said["mtp"] == {"0": [96, 96, 96], "23": [64, 64, 64]}
 
 
-# ----------------------------------------------------------------
 # The advice on MiniMax-M2's norm over all heads, held against Bridge's own norm on two ranks.
 
 
@@ -278,7 +274,6 @@ def test_tensor_parallel_ranks_lose_a_part_of_the_gradients(tmp_path: Path) -> N
     assert errors["gradients of 2"] > 0.01
 
 
-# ----------------------------------------------------------------
 # Rules on Qwen3-VL's deepstack features, formats and offload, each held against Bridge's own code of the model.
 
 
@@ -334,7 +329,6 @@ def test_the_offload_of_activations_never_begins(said_of_deepstack: dict[str, An
         assert permits("std.vision.no_activation_offload", **values) == begins
 
 
-# ----------------------------------------------------------------
 # Laws of DeepEP and HybridEP, which are in no wheel, held against what Megatron-Core hands to them.
 
 

@@ -78,7 +78,6 @@ def test_a_child_finds_the_same_moedsl(found: str, monkeypatch: pytest.MonkeyPat
     assert done.stdout.decode().strip() == str(ROOT / "moedsl" / "__init__.py")
 
 
-# ----------------------------------------------------------------
 # Python of somebody else: what its parser may need is bounded by the size of a file, and measured here.
 
 DEAREST = {

@@ -148,7 +148,6 @@ def test_lock_is_the_same_each_time_and_tells_inputs_apart() -> None:
     assert write_all.__doc__ and json.loads(stamp("moedsl.lock.json", text))["decided"]["gpus"] == 16
 
 
-# ----------------------------------------------------------------
 # Write one file: never over a device, a pipe or a socket, which to read may never end.
 
 
@@ -180,7 +179,6 @@ def test_a_link_to_itself(tmp_path: Path) -> None:
     assert refused.id == "emit.unwritable"
 
 
-# ----------------------------------------------------------------
 # What an earlier compile wrote and a later one does not is removed, or kept if someone edited it.
 
 MODEL = "qwen3_30b_a3b; seq 4k; "

@@ -45,7 +45,6 @@ def test_change_names_time_and_memory():
     assert text.change(0.0312, -4.04) == "+3.1% step time, -4.0 GiB"
 
 
-# ----------------------------------------------------------------
 # Who else could change what is in the user's cache folder.
 
 ME = os.getuid()
@@ -88,7 +87,6 @@ def test_a_link_in_a_shared_directory_is_not_private(tmp_path: Path) -> None:
     assert not resources.is_private(tmp_path / "shared" / "link")
 
 
-# ----------------------------------------------------------------
 # How Hypothesis runs in these tests.
 
 

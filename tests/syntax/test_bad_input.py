@@ -16,6 +16,7 @@ from moedsl.lang.reader import LIMIT, from_bytes, from_text, read
 from moedsl.support.resources import stdlib_files
 from moedsl.support.source import Source
 from tests.helpers import damage, rotation, strategies
+from tests.helpers.tables import table_of
 
 slow = settings(max_examples=rotation.examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -155,7 +156,6 @@ def test_every_prefix_of_a_stdlib_file_is_read_or_refused() -> None:
         assert module is not None or diagnostics
 
 
-# ----------------------------------------------------------------
 # Behind an error the statements that did parse are each kept once, as if the wrong ones were not there.
 
 GOOD = ("qwen3_30b_a3b", "h100 x 8", "seq 4k", "pin tp=4 cp=2", "require dp >= 2", "run a { fit first; seq 8k }")
@@ -181,15 +181,7 @@ def test_good_statements_are_kept_once(parts: list[tuple[str, str]]) -> None:
     assert kept == (items(good)[0] if good else [])
 
 
-@pytest.mark.parametrize(
-    ("machine", "help"),
-    [
-        ("h100 8", "no `x` before the number of GPUs: write `x 8`"),
-        ("h100 8gpus", "no `x` before the number of GPUs: write `x 8`"),
-        ("h100 80gb x 8", "leave out `80gb`"),
-        ("h100 80GB", "leave out `80GB`"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "help"), table_of("syntax", "bad input: a number after the hardware"))
 def test_a_number_after_the_hardware_is_of_gpus_or_of_their_memory(machine: str, help: str) -> None:
     (found,) = parse(Source("run.moe", f"qwen3_30b_a3b; {machine}"))[1]
     assert found.id == "parse.unexpected" and any(help in said for said in found.help)

@@ -48,6 +48,7 @@ def test_one_error_says_what_to_write(line: str) -> None:
     assert any(help in h for h in found[0].help), found[0].help
 
 
+@pytest.mark.usefixtures("compiles_anew")
 def test_more_arguments_than_a_person_types_are_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     ours = foreign_statements.ours

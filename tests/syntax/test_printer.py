@@ -20,6 +20,7 @@ from moedsl.support.resources import stdlib_files
 from moedsl.support.source import Source
 from tests.helpers import rotation, strategies
 from tests.helpers.paths import EXAMPLES
+from tests.helpers.tables import table_of
 
 slow = settings(max_examples=rotation.examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -72,30 +73,7 @@ def test_the_stdlib_survives(path: Path) -> None:
     assert parsed(formatted(text)) == module
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a => b => c",
-        "(a => b) => c",
-        "a or b and not c",
-        "(a or b) and c",
-        "not (a and b)",
-        "-(a + b) * c",
-        "a - (b - c)",
-        "a - b - c",
-        "a // (b * c) % d",
-        "(if a then b else c) + 1",
-        "if a then b else if c then d else e",
-        "(a < b) == (c < d)",
-        "x not in [a, b]",
-        "not x in [a]",
-        "--1",
-        "2% * x",
-        "10 % 3",
-        "186 GB",
-        "min(a, max(b, c))",
-    ],
-)
+@pytest.mark.parametrize("text", table_of("syntax", "only parentheses that matter"))
 def test_only_parentheses_that_matter(text: str) -> None:
     (item,) = parsed(f"require {text}").items
     assert isinstance(item, ast.Require)
@@ -103,57 +81,10 @@ def test_only_parentheses_that_matter(text: str) -> None:
 
 
 def test_layout() -> None:
-    text = """\
-# top
-
-
-#   kept as it is
-fit   first;gb200   x 256 # trailing
-model   m   # longer
-
-
-
-pin tp = 4 cp=-4 recompute=[ moe_act,layernorm ]
-hardware h { arch blackwell;memory 186GB; tflops bf16 = 3 }
-hardware h2 { # opener
-a 1; b 2
-
-}
-rules r when a and ( b or c ) {
-require x: (a+b)*-c<=4%2 => if a then b else min( 1,2 )
-   # why
-   because "x" # more
-   cite a "b" c "d"
-rank y: [ a, # first
-  b ] when phase==fit
-prefer z:a<1 worth 2 %  because "yes" }
-"""
-    assert (
-        formatted(text)
-        == """\
-# top
-
-#   kept as it is
-fit first; gb200 x 256  # trailing
-model m                 # longer
-
-pin tp=4 cp=-4 recompute=[moe_act, layernorm]
-hardware h { arch blackwell; memory 186 GB; tflops bf16=3 }
-hardware h2 {
-  # opener
-  a 1; b 2
-}
-rules r when a and (b or c) {
-  require x: (a + b) * -c <= 4 % 2 => if a then b else min(1, 2)
-    # why
-    because "x"  # more
-    cite a "b" c "d"
-  rank y: [a,  # first
-    b] when phase == fit
-  prefer z: a < 1 worth 2% because "yes"
-}
-"""
+    before, after = (
+        Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("layout.moe", "layout_formatted.moe")
     )
+    assert formatted(before) == after
 
 
 def test_a_long_line_is_broken_before_its_clauses_and_between_statements() -> None:
@@ -169,58 +100,10 @@ def test_a_file_that_does_not_parse_is_not_formatted() -> None:
     assert [d.id for d in diagnostics] == ["parse.unexpected"]
 
 
-# ----------------------------------------------------------------
 # Every fix of a diagnostic, applied, gives a file that parses and no longer has that diagnostic.
 
 BASE = "qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"
-BROKEN = {
-    "model": "qwen3_30b_a3bb\nh100 x 16\nseq 4k",
-    "named model": "model qwen3_30b\nh100 x 16\nseq 4k",
-    "hardware": "qwen3_30b_a3b\nhardware gb20 x 16",
-    "glued": "qwen3_30b_a3b\nh100x16\nseq 4k",
-    "glued count": "qwen3_30b_a3b\nh100 x16\nseq 4k",
-    "count": "qwen3_30b_a3b\nh100 16\nseq 4k",
-    "phase, mistyped": "qwen3_30b_a3b\nh100 x 16\nseq 4k\nscal",
-    "phase": "qwen3_30b_a3b\nh100 x 16\nfit",
-    "first": BASE.replace("first", "frst"),
-    "keyword": BASE.replace("seq", "seqq"),
-    "axis": BASE + "pin tpp=2",
-    "word": BASE + "pin dispatcher=hybridp",
-    "members": BASE + "pin recompute=[moe_act, layer_norm]",
-    "megatron's word": BASE + "pin recompute=[norm]",
-    "precision": BASE + "precision fp9",
-    "twice": BASE + "pin tp=2 cp=1 tp=4  # a comment",
-    "twice, one pin": BASE + "pin tp=2; pin tp=4",
-    "statement twice": BASE + "seq 8k  # longer",
-    "twice in a line": "qwen3_30b_a3b; h100 x 16; seq 4k; seq 8k; fit first",
-    "twice at the start": "seq 4k; seq 8k; qwen3_30b_a3b; h100 x 16; fit first",
-    "swept and said": BASE + "sweep seq in 4k, 8k",
-    "rule": BASE + 'allow mesh.head because "why"',
-    "field": BASE + "set model.moe_z_loss_coef = 0.1",
-    "function": BASE + "require mn(tp, 2) == 2",
-    "name": BASE + "require layerz > 2",
-    "comparison": BASE + "require tp = 2",
-    "wish twice": BASE + "require a: tp == 1\nrequire a: cp == 1",
-    "run": "qwen3_30b_a3b\nh100 x 16\nrun one { fit first }\nrun two from on { scale first }",
-    "fact": "hardware h {\n  memry 4 GB\n}\nqwen3_30b_a3b\nh x 16\nseq 4k",
-    "effect": BASE + 'rules r { effect model.qk_clip = experimnt because "x" cite ours "y" }',
-    "default": BASE + 'rules r { default tpp = 2 because "x" cite ours "y" }',
-    "target": BASE + "target bridge 0.6.1",
-    "not a vlm": BASE + "vlm freeze_vision",
-    "vlm": "gb200 x 16\nvlm freeze_visionn\nseq 4k",
-    "reference vlm": "gb200 x 16\nvlm freeze_vision\nseq 4k\nfit first",
-    "bracket": BASE + "require (tp > 1\nbatch 64",
-    "list": BASE + "pin recompute=[moe_act\nbatch 64",
-    "stray": BASE + "require tp > 1)\nbatch 64",
-    "brace": "run a {\n  qwen3_30b_a3b\n  h100 x 16\n  fit first\n",
-    "brace before another": "qwen3_30b_a3b\nh100 x 16\nrun a {\n  fit first\nrun b {\n  scale first\n}\n",
-    "no-break space": BASE + "pin\u00a0tp=2",
-    "string": BASE + 'data "mock',
-    "isolate": BASE + "isolate overlap in of, on",
-    "set decided": BASE + "set model.tensor_model_parallel_size = 16",
-    "partial node": "qwen3_30b_a3b\nh100 x 12\nseq 4k\nfit first",
-    "smallest": "qwen3_30b_a3b\nh100\nseq 4k\nfit first",
-}
+BROKEN = {name: text.replace("{base}", BASE) for name, text in table_of("syntax", "printer: broken").items()}
 INFEASIBLE = {
     "a pin against a law": "qwen3_30b_a3b; gb200 x 64; pin dispatcher=deepep",
     "a pin among others": BASE.replace("h100", "gb200") + "pin tp=1 dispatcher=deepep",

@@ -6,6 +6,7 @@ from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Report
 from moedsl.bridge.verify.client import Server
 from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, QWEN_235B, write
+from tests.helpers.tables import table_of
 
 pytestmark = pytest.mark.bridge
 
@@ -13,13 +14,7 @@ QWEN_LINES = (
     "m.tensor_model_parallel_size, m.pipeline_model_parallel_size, m.virtual_pipeline_model_parallel_size = 1, 8, 3",
     "m.expert_model_parallel_size, m.expert_tensor_parallel_size, m.sequence_parallel = 32, 1, False",
 )
-DEEPSEEK_LINES = (
-    "from megatron.bridge.recipes.deepseek.h100.deepseek_v3 import set_deepseek_v3_pipeline_model_parallel_layout",
-    "m.tensor_model_parallel_size, m.pipeline_model_parallel_size, m.virtual_pipeline_model_parallel_size = 1, 4, 4",
-    "m.expert_model_parallel_size, m.expert_tensor_parallel_size = 64, 1",
-    "m.pipeline_model_parallel_layout = None",
-    "set_deepseek_v3_pipeline_model_parallel_layout(m)",
-)
+DEEPSEEK_LINES = table_of("verify", "figures: DeepSeek")
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from moedsl.bridge.verify.host import Host, HostEndedError
 from moedsl.rehearse import launch
 from moedsl.rehearse.launch import Failure, Ranks
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 
 TASKS = "tests.helpers.small_tasks"
 FOREVER = "import signal; signal.pause()"
@@ -118,19 +119,10 @@ def test_of_ranks_that_have_ended_the_first_that_failed_is_named(
     assert Ranks()._train(host, prepared, 0.0, print) == Failure("rank", 1, status, ())
 
 
-# ----------------------------------------------------------------
 # What is asked for but is no recipe: a report with a way out, in whichever Python, Bridge or not.
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("def recipe():\n    pass\n", "does not name its GPU"),
-        ("def a_config():\n    pass\ndef b_config():\n    pass\n", "one public function"),
-        ("def (", "one public function"),
-        ("\0\0", "one public function"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), table_of("verify", "host: no recipe"))
 def test_a_file_that_is_no_recipe(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "recipe.py").write_text(text)
     (report,) = verify([tmp_path])
@@ -197,7 +189,6 @@ def test_the_hub_cache_prefers_what_the_user_has(tmp_path: Path) -> None:
     assert (folder / "models--org--theirs" / "snapshots" / revision / "config.json").exists()
 
 
-# ----------------------------------------------------------------
 # `verify` says of a value that Bridge replaced whose it was and which line put another in its place.
 
 CHANGES = (
@@ -265,7 +256,6 @@ def test_defaults_are_those_of_the_classes() -> None:
                                            "name": "whole"}  # fmt: skip
 
 
-# ----------------------------------------------------------------
 # Where Transformer Engine's compiled extension is found.
 
 FILE = "transformer_engine_torch.cpython-312-x86_64-linux-gnu.so"

@@ -19,47 +19,11 @@ from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import model
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import judged, plan_of
+from tests.helpers.tables import table_of
 
 pytestmark = pytest.mark.bridge
-_HYBRIDS = {
-    "nano": "nemotron_3_nano; h100 x 64",
-    "nano, tp 2": "nemotron_3_nano; h100 x 16; pin tp=2 ep=8 pp=1",
-    "nano, pp 2": "nemotron_3_nano; h100 x 32; pin tp=1 ep=8 pp=2",
-    "super": "nemotron_3_super; gb200 x 64; pin tp=2 ep=16 pp=1",
-    "super, pp 2": "nemotron_3_super; h100 x 64; pin tp=2 ep=16 pp=2",
-    "super, etp 2": "nemotron_3_super; gb300 x 64; pin tp=4 ep=8 etp=2 pp=1",
-    "super, two depths": "nemotron_3_super; h100 x 64; pin tp=2 ep=16 pp=2; set model.mtp_num_layers = 2",
-    "super, no MTP": "nemotron_3_super; h100 x 64; pin tp=2 ep=16 pp=2; set model.mtp_num_layers = 0",
-    "ultra, pp 4": "nemotron_3_ultra; h100 x 256; pin tp=8 ep=64 pp=4",
-    "ultra, fsdp": "nemotron_3_ultra; gb300 x 256; precision mxfp8; pin sharding=fsdp dispatcher=hybridep",
-    "lightning": "nemotron_3_5_lightning; h100 x 16; pin tp=2 ep=8 pp=1",
-    "lightning, sft": 'nemotron_3_5_lightning; h100 x 32; task sft; data "/data/sft"; pin cp=2',
-    "graphs": "nemotron_3_super; gb200 x 64; precision mxfp8; throughput first",
-}
-_DELTA_NETS = {
-    "next": "qwen3_next_80b_a3b; h100 x 128; throughput first",
-    "next, fit": "qwen3_next_80b_a3b; h100 x 64; fit first",
-    "next, scale": "qwen3_next_80b_a3b; gb200 x 64; scale first",
-    "next, gb200": "qwen3_next_80b_a3b; gb200 x 64; precision mxfp8; throughput first",
-    "next, tp 2": "qwen3_next_80b_a3b; h100 x 32; pin tp=2 ep=16 pp=1",
-    "next, tp over groups": "qwen3_next_80b_a3b; h100 x 64; pin tp=4 cp=2 ep=16 pp=2",
-    "next, etp 2": "qwen3_next_80b_a3b; gb300 x 32; pin tp=2 etp=2 ep=16 pp=1",
-    "next, chunks of 5": "qwen3_next_80b_a3b; h100 x 64; pin pp=2 vpp=5 ep=32 pipeline_layout=\"Et*4|(t*5|)*8t*4mL\"",
-    "next, fsdp": "qwen3_next_80b_a3b; gb200 x 64; pin sharding=fsdp",
-    "next, no MTP": "qwen3_next_80b_a3b; h100 x 64; pin pp=2 ep=32; set model.mtp_num_layers = 0",
-    "next, sft": 'qwen3_next_80b_a3b; h100 x 32; task sft; data "/data/sft"',
-    "next, adapters on 2 stages": 'qwen3_next_80b_a3b; b200 x 32; pin pp=2; task peft; data "/d"; weights "/c"',
-    "35b": "qwen35_vl_35b_a3b; h100 x 16",
-    "35b, gb200": "qwen35_vl_35b_a3b; gb200 x 8; throughput first",
-    "35b, frozen language": "qwen35_vl_35b_a3b; h100 x 16; vlm freeze_language freeze_projection",
-    "35b, frozen vision, fit": "qwen35_vl_35b_a3b; h100 x 16; vlm freeze_vision; fit first",
-    "35b, fsdp": "qwen35_vl_35b_a3b; h100 x 16; vlm fsdp",
-    "35b, sft": 'qwen35_vl_35b_a3b; h100 x 16; task sft; data "/data/sft"',
-    "122b": "qwen35_vl_122b_a10b; h100 x 128; scale first",
-    "122b, vpp 4": "qwen35_vl_122b_a10b; b200 x 32; pin pp=4 vpp=4 ep=8",
-    "397b": "qwen35_vl_397b_a17b; gb300 x 64; throughput first",
-    "397b, pp 4": "qwen35_vl_397b_a17b; h100 x 512; pin pp=4 tp=4 ep=32",
-}  # fmt: skip
+_HYBRIDS = table_of("verify", "hybrids")
+_DELTA_NETS = table_of("verify", "hybrid: delta nets")
 RUNS = {name: f"{text}; seq 8k; batch 512" for name, text in _HYBRIDS.items()} | _DELTA_NETS
 WHOLE = ("nano", "super", "ultra, pp 4", "lightning", "next", "35b", "122b", "397b")
 HYBRIDS = rotation.some("hybrids", [*_HYBRIDS], 1)
@@ -156,16 +120,7 @@ def test_a_recipe_that_lost_its_segments_differs_from_the_plan(server: Server, t
     assert "model.hybrid_layer_pattern" in {m.field for m in report.mismatches}
 
 
-NVIDIAS = {
-    "the vocabulary left to the tokenizer": "recipes.nemotronh.h100.nemotron_3_nano:nemotron_3_nano_pretrain_8gpu_h100_bf16_config",
-    "two depths of one layer": "recipes.nemotronh.h100.nemotron_3_super:nemotron_3_super_pretrain_16gpu_h100_bf16_config",
-    "a pattern without segments": "recipes.nemotronh.h100.nemotron_3_ultra:nemotron_3_ultra_pretrain_24gpu_h100_bf16_config",
-    "streams of a higher priority": "perf_recipes.nemotronh.gb200.nemotronh:nemotron_3_ultra_pretrain_256gpu_gb200_fp8mx_config",
-    "qwen3_next_80b_a3b": "recipes.qwen.h100.qwen3_next:qwen3_next_80b_a3b_pretrain_32gpu_h100_bf16_config",
-    "virtual stages of its own layout": "perf_recipes.qwen.gb200.qwen3_moe:qwen3_next_80b_a3b_pretrain_64gpu_gb200_bf16_config",
-    "qwen35_vl_35b_a3b": "recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_pretrain_8gpu_h100_bf16_mock_config",
-    "qwen35_vl_122b_a10b": "recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_122b_a10b_pretrain_128gpu_h100_bf16_mock_config",
-}  # fmt: skip
+NVIDIAS = table_of("verify", "hybrid: nvidias")
 
 
 @pytest.mark.parametrize("what", rotation.some("NVIDIA's own", [*NVIDIAS], 1))
@@ -178,12 +133,7 @@ def test_nvidias_own_recipe_is_accepted(what: str, server: Server) -> None:
     assert report.parameters == parameters.unique(model(case.function.partition("_pretrain")[0]))
 
 
-REFUSED_RECIPES = {
-    "recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_397b_a17b_pretrain_512gpu_h100_bf16_mock_config": "num_layers=60 should",
-    "perf_recipes.qwen_vl.gb200.qwen35_vl:qwen35_vl_397b_a17b_pretrain_64gpu_gb200_bf16_config": "num_layers=60 should",
-    "perf_recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_pretrain_16gpu_h100_bf16_config": "divisible by vp_size 12",
-    "perf_recipes.qwen_vl.b200.qwen35_vl:qwen35_vl_122b_a10b_pretrain_32gpu_b200_bf16_config": "build_schedule_plan",
-}
+REFUSED_RECIPES = table_of("verify", "hybrid: refused recipes")
 
 
 @pytest.mark.parametrize("recipe", rotation.some("refused recipes", [*REFUSED_RECIPES], 1))

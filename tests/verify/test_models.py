@@ -24,7 +24,6 @@ from tests.helpers.targets import OLDER, available
 pytestmark = pytest.mark.bridge
 
 
-# ----------------------------------------------------------------
 # Models x hardware x phases x sequences: every plan goes to the real Megatron Bridge, every refusal is explained. A
 # run takes each model on one kind of hardware, in one of the nine cases of phase and sequence, and Bridge builds the
 # stages of one of them; `make test-all` takes them all.
@@ -113,7 +112,6 @@ def test_most_cells_have_a_plan(outcomes: dict[Cell, Outcome]) -> None:
     assert planned > 0.9 * len(CELLS), f"{planned} of {len(CELLS)}"
 
 
-# ----------------------------------------------------------------
 # The models that no other file of this folder is about: Bridge builds a plan of each with the counted parameters.
 
 
@@ -154,7 +152,6 @@ def test_bridge_builds_what_was_planned(name: str, reports: dict[str, Report]) -
         assert report.parameters == parameters.unique(model(name)), text_of(name)
 
 
-# ----------------------------------------------------------------
 # Programs drawn at random, of any model, machine, task, format and pins: the real Megatron Bridge, of each release,
 # builds what is planned.
 
@@ -214,7 +211,6 @@ def test_an_older_release_builds_what_is_planned_for_it(release: Release, tmp_pa
         older.close()
 
 
-# ----------------------------------------------------------------
 # The process groups of ten thousand ranks, as the real Megatron-Core computes them.
 
 

@@ -19,6 +19,7 @@ from tests.helpers import bridge_process, rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import compiled, judged, plan_of, written
+from tests.helpers.tables import table_of
 
 pytestmark = pytest.mark.bridge
 Judge = Callable[..., Report]
@@ -55,23 +56,13 @@ def test_the_plan_comes_through_and_one_parameter_off_is_found(judge: Judge) -> 
     assert [m.field for m in found] == ["stages[0].expert_params"]
 
 
-WRONG = (
-    ("batch", "global_batch", 512, "train.global_batch_size"),
-    ("batch", "num_microbatches", 17, "num_microbatches"),
-    ("policy", "recompute", ["layernorm"], "model.recompute_modules"),
-    ("policy", "dispatcher", "deepep", "model.moe_token_dispatcher_type"),
-    ("policy", "moments", "bf16", "optimizer.exp_avg_dtype"),
-    ("policy", "precision", "mxfp8", "mixed_precision.fp8_recipe"),
-    ("policy", "precision", "mxfp8", "precision"),
-    ("env", "TORCH_NCCL_HIGH_PRIORITY", 0, "env_vars.TORCH_NCCL_HIGH_PRIORITY"),
-    ("layout", "pipeline_layout", "Et*24|t*24L", "model.pipeline_model_parallel_layout"),
-)
+WRONG = table_of("verify", "wrong")
 
 
 def test_every_wrong_value_is_found(judge: Judge) -> None:
     sections = {section: {**BASE.to_json()[section]} for section, _, _, _ in WRONG}
     for section, key, value, _ in WRONG:
-        sections[section][key] = value
+        sections[section][key] = [*value] if isinstance(value, tuple) else value
     report = judge(BASE, changed(BASE, **sections))
     assert {field for _, _, _, field in WRONG} <= {m.field for m in report.mismatches}, render(report)
 
@@ -122,7 +113,6 @@ def test_what_a_rule_turns_off_needs_no_field_in_an_older_release() -> None:
         assert ("tokenizer.pad_vocab_size" in decided_fields(plan)) == compared
 
 
-# ----------------------------------------------------------------
 # `verify` of a run whose checkpoint lies on the cluster: that one question is answered, the others are Bridge's own.
 
 SFT = 'qwen3_30b_a3b; h100 x 16; task sft; data "/data/sft"; batch 64\nset checkpoint.pretrained_checkpoint = "{}"\n'
@@ -172,20 +162,13 @@ def test_bridge_wants_a_microbatch_for_each_replica(reports: dict[str, Report]) 
     )
 
 
-# ----------------------------------------------------------------
 # The laws on shapes that vary, asked of the real Bridge: what they refuse it refuses, where they say.
 
 PACKED = """\
 model qwen3_vl_30b_a3b; gb200 x 16; seq 32k; batch 64; throughput first
 set dataset.enable_in_batch_packing = true
 """
-REFUSED = {
-    "packed_micro_batch": ("pin micro_batch=1", "micro_batch_size should be greater than 1"),
-    "image_graphs": (
-        "pin pp=2 ep=8 ep_overlap=off dispatcher=hybridep cuda_graph=[moe_router, moe_preprocess]",
-        "requires fixed sequence lengths",
-    ),
-}
+REFUSED = table_of("verify", "plan: refused")
 
 
 @pytest.mark.parametrize("law", REFUSED)
@@ -201,7 +184,6 @@ def test_bridge_takes_packed_images_without_graphs(server: Server, tmp_path: Pat
     assert report.ok, report.to_json()
 
 
-# ----------------------------------------------------------------
 # A plan for each GPU of the stdlib, which the real Megatron Bridge accepts on that GPU; a run takes one of them.
 
 LIBRARY = load_stdlib()
@@ -273,7 +255,6 @@ def test_code_that_asks_for_the_current_device_is_no_refusal(server: Server, tmp
     assert {name: r.to_json() for name, r in reports.items() if not r.ok} == {}
 
 
-# ----------------------------------------------------------------
 # What verify asks of the built model: whether it plans its layers for an overlapped schedule, and what its graphs
 # get.
 

@@ -18,6 +18,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.support.diagnostics import to_json
 from tests.helpers import bridge_process
 from tests.helpers.bridge_recipes import QWEN_30B, write
+from tests.helpers.tables import table_of
 
 pytestmark = pytest.mark.bridge
 Ask = Callable[..., Report]
@@ -29,46 +30,7 @@ TP_OVERLAP = (
     "m.tensor_model_parallel_size, m.sequence_parallel, m.expert_tensor_parallel_size = 2, True, 1",
     "cfg.comm_overlap.tp_comm_overlap = True",
 )
-REFUSED = {
-    "microbatch_groups": (
-        (FOUR_STAGES, "cfg.train.global_batch_size, cfg.train.micro_batch_size = 8, 1"),
-        "runtime",
-        "megatron/core/pipeline_parallel/schedules.py",
-    ),
-    "microbatch_remainder": (
-        (FOUR_STAGES, "cfg.train.global_batch_size, cfg.train.micro_batch_size = 20, 1"),
-        "runtime",
-        "megatron/core/pipeline_parallel/schedules.py",
-    ),
-    "tp_without_sp": (
-        ("m.tensor_model_parallel_size, m.sequence_parallel, m.expert_tensor_parallel_size = 2, False, 1",),
-        "runtime",
-        "megatron/core/transformer/moe/moe_layer.py",
-    ),
-    "mxfp8_on_hopper": (("cfg.mixed_precision = 'bf16_with_mxfp8_mixed'",), "runtime", "transformer_engine/"),
-    "nvfp4_on_hopper": (("cfg.mixed_precision = 'bf16_with_nvfp4_mixed'",), "runtime", ""),
-    "ep_beyond_the_world": (("m.expert_model_parallel_size = 32",), "groups", "megatron/core/parallel_state.py"),
-    "graphs_without_te_rng": (
-        (
-            "m.cuda_graph_impl, m.cuda_graph_modules = 'local', []",
-            "m.use_te_rng_tracker = cfg.rng.te_rng_tracker = False",
-        ),
-        "",
-        "megatron/",
-    ),
-    "buffers_over_another_backend": (
-        (*TP_OVERLAP, "cfg.comm_overlap.tp_comm_bootstrap_backend = 'ucc'"),
-        "overlap",
-        "transformer_engine/pytorch/module/base.py",
-    ),
-    "layers_that_do_not_divide": (("m.pipeline_model_parallel_size = 5",), "update", "megatron/"),
-    "dispatcher_on_the_wrong_gpu": (
-        ("m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = 'flex', 'nonsense'",),
-        "stages",
-        "megatron/",
-    ),
-    "a_name_of_no_mixed_precision": (("cfg.mixed_precision = 'bf17_mixed'",), "update", "megatron/"),
-}
+REFUSED = table_of("verify", "refusals: refused")
 
 
 @pytest.fixture
@@ -146,7 +108,6 @@ def test_the_server_lives_on_after_both(ask: Ask) -> None:
     assert ask(stages=False).ok
 
 
-# ----------------------------------------------------------------
 # A recipe whose own code builds no configuration: one diagnostic for `verify` and for `lint`, on the line that is
 # wrong.
 
@@ -199,7 +160,6 @@ def test_what_builds_no_configuration_is_one_diagnostic(name: str, answers: Mapp
     assert [at in x["source"] and Path(x["file"]).name == "recipe.py" for x in d["labels"]] == [True] * bool(at)
 
 
-# ----------------------------------------------------------------
 # A recipe that never ends, or leaves processes behind, costs its own time and nobody else's.
 
 SLEEPER = """import os, time

@@ -1,0 +1,11 @@
+(require 'json)
+(let ((places (with-temp-buffer (insert-file-contents "places.json") (json-parse-buffer)))
+      (found (make-hash-table :test 'equal)))
+  (maphash
+   (lambda (file positions)
+     (with-current-buffer (find-file-noselect file)
+       (unless (eq major-mode 'moe-mode) (error "%s is in %s" file major-mode))
+       (font-lock-ensure)
+       (puthash file (vconcat (mapcar (lambda (at) (format "%s" (get-text-property at 'face))) positions)) found)))
+   places)
+  (with-temp-file "faces.json" (insert (json-encode found))))
