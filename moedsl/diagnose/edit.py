@@ -6,20 +6,20 @@ everything else free. It must compile and change the plan; if memory ran out, it
 as much as the run asked for and did not get.
 Whether it cures the run, only the run shows.
 
-For a run out of memory, this also reads from its message how much it asked for (`refused_gib`), and whether the GPU in
-the message can be the one of the run file (`remarks`).
+For a run out of memory, all edits that save enough are compared, the cheapest first. Its message says what it missed
+(`missing_gib`), and whether the GPU in the message can be the one of the run file (`remarks`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from attrs import evolve, field, frozen
 
 from moedsl.compiler import Result, compile_source
+from moedsl.diagnose import memory
 from moedsl.diagnose.scan import Report, Sighting
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
@@ -54,6 +54,8 @@ class Attempt:
     run: str
     compiled: Compiled | None
     failures: Mapping[str, str] = field(factory=dict)
+    others: tuple[Compiled, ...] = ()
+    """For a lack of memory: the other edits that save enough, the cheapest first."""
 
 
 def edits(fix: str | None) -> list[str]:
@@ -123,6 +125,7 @@ def _attempt(source: Source, result: Result, run: str | None, s: Sighting, alone
         return Attempt(run or "main", None, dict.fromkeys(edits(s.rule.fix), why))
     before = _first(result, run or "main")
     failures: dict[str, str] = {}
+    enough: list[Compiled] = []
     present = {} if before is None else {_RATE: s.learning_rate, **before.set}
     for edit in filter(None, (_settled(e, present) for e in _named(s.rule.fix))):
         for held in (True, False) if before is not None and "." not in before.name else (False,):
@@ -135,19 +138,23 @@ def _attempt(source: Source, result: Result, run: str | None, s: Sighting, alone
             elif before is not None and (why := _objection(s, before, after)) is not None:
                 failures[edit] = why
             else:
-                compiled = Compiled(run or "main", edit, held, before, after)
-                return Attempt(run or "main", compiled, {k: v for k, v in failures.items() if k != edit})
-    return Attempt(run or "main", None, failures)
+                enough.append(Compiled(run or "main", edit, held, before, after))
+                failures.pop(edit, None)
+                if not (ran_out(s.rule.id) and before is not None):
+                    return Attempt(run or "main", enough[0], failures)
+                break
+    first, *others = sorted(enough, key=lambda c: c.after.estimate.step_time_s) or [None]
+    return Attempt(run or "main", first, failures, tuple(filter(None, others)))
 
 
 def _objection(s: Sighting, before: Plan, after: Plan) -> str | None:
     """Why a plan cannot solve the problem of the one before it: if memory ran out, its predicted peak must be enough
     below; None if it may."""
     was, now = (p.estimate.memory.peak_gib for p in (before, after))
-    refused = refused_gib([s])
-    if not ran_out(s.rule.id) or saves(was, now, refused):
+    missing = missing_gib([s])
+    if not ran_out(s.rule.id) or saves(was, now, missing):
         return None
-    why = f"enough below {was:.1f}, and the run asked for {refused:.1f} more" if now < was else f"below {was:.1f}"
+    why = f"enough below {was:.1f}, and the run missed {missing:.1f}" if now < was else f"below {was:.1f}"
     return f"the predicted peak is {now:.1f} GiB, not {why}"
 
 
@@ -189,30 +196,21 @@ def figures(p: Plan) -> dict[str, float]:
     return {"step_time_s": p.estimate.step_time_s, "peak_gib": p.estimate.memory.peak_gib}
 
 
-_REFUSED = re.compile(r"Tried to allocate ([0-9.]{1,12}) (GiB|MiB|KiB|bytes)")
-"""PyTorch's message (torch lib/libc10_cuda.so)."""
-_UNITS = {"GiB": 1.0, "MiB": 2**-10, "KiB": 2**-20, "bytes": 2**-30}
-
-
 def ran_out(id: str) -> bool:
     """Whether a symptom means insufficient memory: its name is ``memory``, or ends in ``_memory``."""
     name = id.rpartition(".")[2]
     return name == "memory" or name.endswith("_memory")
 
 
-def refused_gib(sightings: Iterable[Sighting]) -> float:
-    """Return the GiB that a run asked for and did not get: a layout that saves less fails at the same place."""
-    found = [0.0]
-    for s in sightings:
-        if ran_out(s.rule.id) and (m := _REFUSED.search(s.text)):
-            with suppress(ValueError):  # several points
-                found.append(float(m[1]) * _UNITS[m[2]])
-    return max(found)
+def missing_gib(sightings: Iterable[Sighting]) -> float:
+    """Return the GiB that a run missed, by its messages: a layout that saves less fails at the same place."""
+    short = memory.read(s.text for s in sightings if ran_out(s.rule.id))
+    return short.missing if short else 0.0
 
 
-def saves(was_gib: float, now_gib: float, refused: float) -> bool:
+def saves(was_gib: float, now_gib: float, missing: float) -> bool:
     """Whether a predicted peak is enough below that of the run that failed."""
-    return now_gib < was_gib and now_gib <= was_gib - refused
+    return now_gib < was_gib and now_gib <= was_gib - missing
 
 
 APART = 0.15

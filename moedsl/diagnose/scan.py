@@ -8,6 +8,7 @@ a log, and then lines; an expression itself is tried only on lines that have its
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -17,6 +18,10 @@ from typing import BinaryIO
 import re2
 from attrs import define, evolve, field, frozen
 
+from moedsl.diagnose import log_lines
+from moedsl.diagnose.errors import Error, Errors, split_rank
+from moedsl.diagnose.health import Finding, Health
+from moedsl.diagnose.log_lines import Line, Step
 from moedsl.rules import collect
 from moedsl.rules.library import Library
 from moedsl.rules.patterns import OPTIONS, Pattern, compiled
@@ -28,6 +33,12 @@ PIECE = 1 << 16
 """Bytes of whole lines that the filter screens at once."""
 LONGEST = 1 << 20
 """The most bytes of a line; a longer one is cut."""
+DETAILS = 4
+"""The most different values of a named group that a symptom tells."""
+TAIL = 40
+"""The last lines that are kept."""
+LONGEST_ERROR = 4096
+"""The most bytes of a line that are read of an exception or an iteration."""
 SHOWN = 300
 """The most characters of a line in a report."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
@@ -59,9 +70,11 @@ class Sighting:
     ranks: tuple[int, ...] = ()
     """The ranks of its lines, if lines name theirs."""
     details: Mapping[str, str] = field(factory=dict)
-    """What the named groups of the pattern caught in the first line."""
+    """What the named groups of the pattern caught, different values after one another."""
     learning_rate: float | None = None
     """The last that the log shows at the first line, if it is above zero."""
+    last_line: int = 0
+    """Its last line."""
 
 
 @frozen
@@ -74,6 +87,45 @@ class Report:
     last_error: tuple[int, str] | None
     first_failure: Failure | None = None
     """The rank that failed first, if the log names it."""
+    errors: tuple[Error, ...] = ()
+    """Every different exception and logged error, in the order of their first lines."""
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the steps of the last attempt."""
+    steps: int = 0
+    """The iteration lines."""
+    last_step: int = 0
+    """The number of the last iteration line."""
+
+    last: Step | None = None
+    """The last iteration line."""
+    tail: tuple[Error, ...] = ()
+    """The last lines, as errors of no class."""
+    launcher_error: int = 0
+    """The last line in which a launcher says that a rank failed."""
+
+    def unmarked(self) -> tuple[Error, ...]:
+        """The last lines, as errors of no class, of a log in which nothing looks like an error and nothing trains."""
+        return () if self.steps or self.errors else self.tail
+
+    @property
+    def standing(self) -> tuple[Sighting, ...]:
+        """The symptoms after which no step was logged."""
+        return tuple(s for s in self.sightings if s.last_line > self.last_step)
+
+    @property
+    def alarms(self) -> tuple[Sighting, ...]:
+        """The symptoms after which no step was logged, and those of the last steps."""
+        return tuple(s for s in self.sightings if s.last_line >= self.last_step)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the log shows a run that ended well or goes on: steps without findings, and after the last one
+        nothing that looks like an error."""
+        after = [self.launcher_error, *(e.line for e in self.errors)]
+        if self.last_error and not (self.last and self.last.iteration >= self.last.of):
+            after.append(self.last_error[0])
+        is_over = bool(self.first_failure or self.standing) or max(after, default=0) > self.last_step
+        return self.steps > 0 and not is_over and not self.findings
 
 
 def symptoms(library: Library) -> tuple[Symptom, ...]:
@@ -138,9 +190,14 @@ class Scan:
     first_failure: Failure | None = None
     learning_rate: float | None = None
     """The last that the blocks so far show."""
+    errors: Errors = field(factory=Errors)
+    health: Health = field(factory=Health)
+    steps: int = 0
+    last_step: int = 0
+    tail: deque[Error] = field(factory=lambda: deque(maxlen=TAIL))
 
-    def block(self, block: bytes) -> None:
-        """Read a block of whole lines."""
+    def block(self, block: bytes) -> list[Line]:
+        """Read a block of whole lines; return those that a training run prints of itself."""
         block = _ANSI.sub(b"", block) if b"\x1b" in block else block
         for s, start in self._candidates(block) if self.known else ():
             self._try(s, block, start)
@@ -150,26 +207,81 @@ class Scan:
             self.last_error = self._number(block, at), text[:SHOWN]
         self.first_failure = first_to_fail([*filter(None, [self.first_failure]), *failures(block)])
         self.learning_rate = self._rate(block, len(block))
+        printed = self._printed(block)
+        self._follow(block)
         self.lines += block.count(b"\n")
         self.unfinished = not block.endswith(b"\n")
+        return printed
 
     def _candidates(self, block: bytes) -> Iterator[tuple[Symptom, int]]:
         """The symptoms that a line may show, by its start, in the order of the lines."""
         may_match = _filter_of(tuple(s.text for s in self.known)).Match
         start = 0
-        while start < len(block):
-            end = block.find(b"\n", start + PIECE) + 1 or len(block)
-            if may_match(block[start:end], potential=True):
-                for line in BytesIO(block[start:end]):
+        for piece in _pieces(block):
+            if may_match(piece, potential=True):
+                at = start
+                for line in BytesIO(piece):
                     for index in may_match(line, potential=True) or ():
-                        yield self.known[index], start
-                    start += len(line)
-            start = end
+                        yield self.known[index], at
+                    at += len(line)
+            start += len(piece)
 
     def report(self, name: str) -> Report:
         """Report on what was read so far."""
-        found = sorted(self.found.values(), key=lambda s: s.line)
-        return Report(name, self.lines + self.unfinished, tuple(found), self.last_error, self.first_failure)
+        findings = tuple(self.health.findings())
+        seen = dict(self.found)
+        for finding in findings:
+            for s in self.known:
+                if s.rule.id not in seen and (match := s.pattern.search(finding.text)):
+                    details = {n: v for n, v in match.groupdict().items() if v}
+                    seen[s.rule.id] = Sighting(
+                        s.rule, finding.line, finding.text, 1, (), details, self.learning_rate, self.last_step
+                    )
+        found = sorted(seen.values(), key=lambda s: s.line)
+        return Report(
+            name,
+            self.lines + self.unfinished,
+            tuple(found),
+            self.last_error,
+            self.first_failure,
+            tuple(self.errors.errors()),
+            findings,
+            self.steps,
+            self.last_step,
+            self.health.last,
+            tuple(self.tail),
+            self.errors.launcher_error,
+        )
+
+    def _printed(self, block: bytes) -> list[Line]:
+        """The lines that a run prints of itself; its steps are judged."""
+        out: list[Line] = []
+        number, before = self.lines + 1, 0
+        for start, line in log_lines.lines(block):
+            number, before = number + block.count(b"\n", before, start), start
+            out.append(line)
+            if isinstance(line, Step):
+                before_it = self.health.last.iteration if self.health.last else 0
+                if line.iteration < before_it:
+                    self.health = Health()  # a new attempt
+                if line.iteration != before_it:  # two ranks may print a line
+                    self.health.add(line, number)
+                self.steps, self.last_step = self.steps + 1, number
+        return out
+
+    def _follow(self, block: bytes) -> None:
+        """Read the exceptions of a block, and keep its last lines."""
+        number = self.lines + 1
+        last = block[-SHOWN * TAIL :].splitlines()[-TAIL:]
+        for i, line in enumerate(last, number + block.count(b"\n") - len(last) + (not block.endswith(b"\n"))):
+            rank, text = split_rank(line.decode("utf-8", errors="replace"))
+            self.tail.append(Error(i, "", text.strip(), rank, first_line=i))
+        for piece in _pieces(block):
+            if self.errors.may_have(piece):
+                for i, line in enumerate(piece.splitlines()):
+                    if self.errors.may_have(line):
+                        self.errors.add(number + i, line[:LONGEST_ERROR].decode("utf-8", errors="replace").rstrip())
+            number += piece.count(b"\n")
 
     def _try(self, s: Symptom, block: bytes, start: int) -> None:
         text = _line(block, start)
@@ -181,7 +293,12 @@ class Scan:
         of_line = () if rank is None else (rank,)
         if seen is not None:
             ranks = tuple(sorted({*seen.ranks, *of_line})) if of_line else seen.ranks
-            self.found[s.rule.id] = evolve(seen, count=seen.count + 1, ranks=ranks)
+            details = dict(seen.details)
+            for name, value in match.groupdict().items():
+                if value and value not in details.get(name, "") and details.get(name, "").count("; ") < DETAILS - 1:
+                    details[name] = f"{details[name]}; {value}" if name in details else value
+            more = {"count": seen.count + 1, "ranks": ranks, "last_line": self._number(block, start)}
+            self.found[s.rule.id] = evolve(seen, details=details, **more)
             return
         matched = match.group()  # a report shows it, also of a long line
         at = text.find(matched)
@@ -191,7 +308,8 @@ class Scan:
             shown = f"{text[: SHOWN // 2].rstrip()} ... {text[at : at + SHOWN // 2]}"
         details = {name: value for name, value in match.groupdict().items() if value}
         rate = self._rate(block, _end(block, start))
-        self.found[s.rule.id] = Sighting(s.rule, self._number(block, start), shown, 1, of_line, details, rate)
+        number = self._number(block, start)
+        self.found[s.rule.id] = Sighting(s.rule, number, shown, 1, of_line, details, rate, number)
 
     def _rate(self, block: bytes, end: int) -> float | None:
         """The last learning rate above zero before a place in a block, or in the blocks before it."""
@@ -206,6 +324,15 @@ class Scan:
 
     def _number(self, block: bytes, start: int) -> int:
         return self.lines + block.count(b"\n", 0, start) + 1
+
+
+def _pieces(block: bytes) -> Iterator[bytes]:
+    """Split a block into pieces of whole lines."""
+    start = 0
+    while start < len(block):
+        end = block.find(b"\n", start + PIECE) + 1 or len(block)
+        yield block[start:end]
+        start = end
 
 
 def _line(block: bytes, start: int) -> str:

@@ -8,10 +8,14 @@ from typing import Any
 
 from attrs import asdict
 
-from moedsl.diagnose import scan
-from moedsl.diagnose.edit import Attempt, Compiled, changes, edits, figures
+from moedsl.diagnose import memory, messages, scan
+from moedsl.diagnose.edit import Attempt, Compiled, changes, edits, figures, ran_out
+from moedsl.diagnose.errors import Error
+from moedsl.diagnose.messages import PACKAGES
 from moedsl.diagnose.scan import Failure, Report
 from moedsl.facts.axes import LAYOUT, show
+from moedsl.planner.plan import Plan
+from moedsl.rules.rule import Rule
 from moedsl.support.text import counted, wrapped
 
 Json = dict[str, Any]
@@ -23,10 +27,21 @@ TRY = (
 """Advice for a log in which nothing is recognised."""
 
 
+SHOWN = 5
+"""The most errors that the text shows; JSON has all."""
+
+
 def to_json(
-    r: Report, attempts: Mapping[str, Sequence[Attempt]], remarks: Mapping[str, str] = MappingProxyType({})
+    r: Report,
+    attempts: Mapping[str, Sequence[Attempt]],
+    remarks: Mapping[str, str] = MappingProxyType({}),
+    rules: Sequence[Rule] = (),
+    plan: Plan | None = None,
 ) -> Json:
-    """Write the report as JSON, with `attempts` and `remarks` by the id of a symptom if there is a run file."""
+    """Write the report as JSON, with `attempts` and `remarks` by the id of a symptom if there is a run file.
+
+    Each error has its place in NVIDIA's code, the `rules` that state what failed there, and what it reads in `plan`.
+    """
     error = {"line": r.last_error[0], "text": r.last_error[1]} if r.last_error else None
     first = asdict(r.first_failure, filter=lambda a, _: a.name != "from_rank") if r.first_failure else None
     found: list[Json] = []
@@ -38,14 +53,49 @@ def to_json(
         entry["cite"] = list(s.rule.cites)
         if remark := remarks.get(s.rule.id):
             entry["remark"] = remark
+        if ran_out(s.rule.id) and (short := memory.read([e.text for e in r.errors] + [s.text])):
+            parts = memory.compare(short, plan) if plan else []
+            entry["memory"] = {
+                **asdict(short, filter=lambda _, value: value is not None),
+                "missing": short.missing,
+                "against_plan": [asdict(part) | {"above": part.above} for part in parts],
+                "judgement": [*memory.judgement(short, parts, plan)],
+            }
         if s.rule.id in attempts:
             entry["runs"] = [
-                {"run": a.run, "compiled": _compiled(a.compiled) if a.compiled else None, "failures": dict(a.failures)}
+                {
+                    "run": a.run,
+                    "compiled": _compiled(a.compiled) if a.compiled else None,
+                    "failures": dict(a.failures),
+                    **({"others": [_compiled(c) for c in a.others]} if a.others else {}),
+                }
                 for a in attempts[s.rule.id]
             ]
         found.append(entry)
-    return {"version": 1, "log": r.name, "lines": r.lines, "first_failure": first, "symptoms": found,
+    errors = [_error_json(e, rules, plan) for e in r.errors or r.unmarked()]
+    step = {"lines": r.steps, "iteration": r.last.iteration, "of": r.last.of} if r.last else None
+    return {"version": 1, "log": r.name, "lines": r.lines, "healthy": r.is_healthy, "steps": step,
+            "first_failure": first, "symptoms": found, "errors": [e for e in errors if e["place"] or r.errors],
             "last_error": error}  # fmt: skip
+
+
+def _error_json(e: Error, rules: Sequence[Rule], plan: Plan | None) -> Json:
+    """An error with its place, what is checked there, the settings that this reads, and our rule that states it."""
+    places = messages.find(e)
+    m = places[0] if places else None
+    frame = next((f for f in reversed(e.frames) if messages.of_frame(f)), None)
+    return {
+        "line": e.line,
+        "first_line": e.first_line or e.line,
+        "ranks": list(e.ranks),
+        "kind": e.kind,
+        "text": e.text,
+        "frame": asdict(frame) if frame else None,
+        "place": asdict(m, filter=lambda a, _: a.name not in ("text", "names")) if m else None,
+        "other_places": [p.place for p in places[1:]],
+        "reads": [asdict(read) for read in messages.reads(m, e, plan)],
+        "rules": messages.stating(rules, places),
+    }
 
 
 def _compiled(p: Compiled) -> Json:
@@ -66,21 +116,79 @@ def text(r: Json) -> str:
     head = [f"{r['log']}: {counted(r['lines'], 'line', ',')}, {n or 'no'} known symptom{'s' * (n != 1)}"]
     if r["first_failure"]:
         head.append(_paragraph("first to fail: ", scan.failure_text(Failure(**r["first_failure"]))))
-    parts = [head, *(_symptom(s, r["log"]) for s in r["symptoms"])]
-    if not r["symptoms"]:
+    if r["steps"]:
+        where = f"iteration {r['steps']['iteration']:,} of {r['steps']['of']:,}"
+        head.append(f"training goes on without findings, at {where}" if r["healthy"] else f"the last step: {where}")
+    parts = [head, *(_symptom(s, r["log"], _raised(s, r["errors"])) for s in r["symptoms"])]
+    own = [e for e in r["errors"] if not any(_is_of(s, e) for s in r["symptoms"]) and (e["place"] or e["frame"])]
+    parts += [_error(e, r["log"]) for e in own[:SHOWN]]
+    if len(own) > SHOWN:
+        parts.append([f"{len(own) - SHOWN} more errors, the last on line {own[-1]['line']:,}; --json has all"])
+    if not r["symptoms"] and not own and not r["healthy"]:
         error = r["last_error"]
         if r["first_failure"]:
             lines = ["Its cause is not known. What to try", *(_paragraph("  - ", t) for t in TRY[1:])]
         elif error is None:
-            lines = ["No line looks like an error either."]
+            lines = ["No line looks like an error, but no iteration line shows a run that trains either."]
         else:
             lines = [f"The last line that looks like an error, {r['log']}:{error['line']}"]
             lines += [_paragraph("  ", error["text"]), "What to try", *(_paragraph("  - ", t) for t in TRY)]
         parts.append(lines)
+    elif r["healthy"] and not r["symptoms"]:
+        parts.append(["No line after the last step looks like an error."])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def _symptom(s: Json, log: str) -> list[str]:
+def _is_of(symptom: Json, error: Json) -> bool:
+    """Whether a symptom was seen in the lines of an error."""
+    return error["first_line"] <= symptom["line"] <= max(error["line"], error["first_line"])
+
+
+def _raised(symptom: Json, errors: Sequence[Json]) -> Json | None:
+    """The error that a symptom is, if NVIDIA's code raised it."""
+    return next((e for e in errors if e["place"] and _is_of(symptom, e)), None)
+
+
+def _error(e: Json, log: str) -> list[str]:
+    """An error that no symptom knows, by its place."""
+    place, frame = e["place"], e["frame"]
+    if place:
+        title = f"{PACKAGES[place['package']]}: {place['file']}, {place['function'] or 'the module itself'}"
+    else:
+        title = f"an error in {frame['file']}:{frame['line']}, {frame['function']}"
+    kind = "" if e["kind"] in ("", "logged") else f"{e['kind']}: " if e["text"] else e["kind"]
+    lines = [title, _paragraph(f"  {log}:{e['line']}  ", f"{kind}{e['text']}"[: scan.SHOWN])]
+    if len(e["ranks"]) > 1:
+        lines.append(f"  on {len(e['ranks'])} ranks, the first is rank {e['ranks'][0]}")
+    if not place and frame["code"]:
+        lines.append(_paragraph("  code     ", frame["code"]))
+    return lines + _check(e)
+
+
+def _check(e: Json) -> list[str]:
+    """What the code checks at the place of an error, what that reads, and what to change."""
+    place, out = e["place"], list[str]()
+    if place and place["check"]:
+        out.append(
+            _paragraph("  check    ", f"{'needs' if place['kind'] == 'AssertionError' else 'refuses'} {place['check']}")
+        )
+    if e["reads"]:
+        known = [f"{r['name']} is {show(r['value'])}" for r in e["reads"] if r["value"] is not None]
+        out += [_paragraph("  here     ", ", ".join(known))] if known else []
+        out.append(_paragraph("  change   ", ", ".join(f"`{r['statement']}`" for r in e["reads"])))
+    if e["rules"]:
+        out.append(_paragraph("  rule     ", ", ".join(e["rules"])))
+    if place:
+        *older, (release, (_, line)) = place["lines"].items()
+        others = "".join(f"; {v}: line {b}" for v, (_, b) in older if b != line)
+        also = f"; the same text in {', '.join(e['other_places'])}" if e["other_places"] else ""
+        out.append(
+            _paragraph("  raised by", f" {place['package']} {place['file']}:{line} (Bridge {release}){others}{also}")
+        )
+    return out
+
+
+def _symptom(s: Json, log: str, raised: Json | None) -> list[str]:
     lines = [s["id"], _paragraph(f"  {log}:{s['line']}  ", s["text"])]
     if s["count"] > 1:
         spans: list[list[int]] = []  # ranks as ranges: 0-3, 7
@@ -96,6 +204,8 @@ def _symptom(s: Json, log: str) -> list[str]:
     rows = {"named": named, **{name: s[name] for name in ("cause", "confirm", "fix")}, "source": "; ".join(s["cite"])}
     lines += [_paragraph(f"  {name:<9}", value) for name, value in rows.items() if value]
     lines += [_paragraph("  remark   ", s["remark"])] if "remark" in s else []
+    lines += _check(raised) if raised else []
+    lines += _memory(s["memory"]) if "memory" in s else []
     for run in s.get("runs", []):
         p = run["compiled"]
         if p is None:
@@ -108,7 +218,27 @@ def _symptom(s: Json, log: str) -> list[str]:
         else:
             outcome = f"`{p['edit']}`{', all else as before' if p['all_else_as_before'] else ''}: {_became(p)}"
         lines.append(_paragraph(f"  {'compiles' if p else 'none':<9}", f"{run['run']}: {outcome}"))
+        for other in run.get("others", []):
+            lines.append(_paragraph("  or       ", f"{run['run']}: `{other['edit']}`: {_became(other)}"))
     return lines
+
+
+def _memory(m: Json) -> list[str]:
+    """The numbers of an out-of-memory message, and the plan's."""
+    asked = f"{m['tried']:.2f} GiB asked for"
+    asked += f", {m['free']:.2f} free: {m['missing']:.2f} missing" if "free" in m else ""
+    held = [f"{name} {m[key]:.1f}" for key, name in _HELD.items() if key in m]
+    lines = [_paragraph("  measured ", "; ".join([asked, *([", ".join(held) + " GiB"] if held else [])]))]
+    for p in m["against_plan"]:
+        over = f", {p['above']:.1f} above" if p["above"] > 0 else ""
+        lines.append(
+            f"  planned  {p['name']}: {p['lower']:.1f} to {p['upper']:.1f} GiB, measured {p['measured']:.1f}{over}"
+        )
+    return lines + [_paragraph("  likely   ", text) for text in m["judgement"]]
+
+
+_HELD = {"allocated": "tensors", "graphs": "of them in graphs' pools", "unused": "unused in the allocator",
+         "outside": "outside PyTorch", "total": "of"}  # fmt: skip
 
 
 def _became(p: Json) -> str:

@@ -17,12 +17,13 @@ from typing import Any
 
 from attrs import evolve
 
+from moedsl.diagnose.log_lines import DECIMAL, lines_with
 from moedsl.facts import recipes
 from moedsl.facts.axes import show
 from moedsl.planner.other_layouts import shipped_codes
 from moedsl.planner.plan import Plan
 from moedsl.runs.published import AFFINITY, State, nearest, priced, prices, tells
-from moedsl.runs.results.log import DECIMAL, Log, blocks_of, lines_with, samples
+from moedsl.runs.results.log import Log, blocks_of, samples
 from moedsl.runs.results.measure import RATE, remarks
 from moedsl.solver import uncertainty
 from moedsl.solver.laws import Row

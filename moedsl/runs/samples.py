@@ -56,6 +56,8 @@ class BadLine(ValueError):
 
 def read_sample(line: bytes) -> Sample:
     """Read one line; raises BadLine."""
+    if len(line) >= MOST_LINE:
+        raise BadLine(f"is longer than {MOST_LINE >> 20} MiB")
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as e:
@@ -87,6 +89,8 @@ _STRIDE = 39
 """Parts from one to the next: the golden ratio of 64, which leaves the gaps alike."""
 WHOLE = 1 << 22
 """A file of as many bytes has one part."""
+MOST_LINE = 1 << 26
+"""Bytes of a line."""
 EXACT = 1 << 16
 """Lengths up to this are counted one by one, longer ones in steps."""
 _STEP = 1 << 8
@@ -121,14 +125,8 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
     counts, keys, done, unanswered = Counter[int](), Counter[tuple[str, ...]](), 0, 0
     start = reported = time.monotonic()
     for begin, end in ends:
-        file.seek(max(begin - 1, 0))
-        if begin:
-            file.readline()  # the end of the line that the part before has
-        i = 0
-        while (at := file.tell()) < end:
-            line = file.readline()
-            if not line.strip():
-                continue
+        at = begin
+        for i, (at, line) in enumerate(_lines(file, begin, end)):
             try:
                 sample = read_sample(line)
             except BadLine as e:
@@ -140,7 +138,6 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
             keys[sample.keys] += 1
             unanswered += not sample.is_answered
             now = time.monotonic() if i % _OFTEN == 0 else reported
-            i += 1
             if now - reported > 1:
                 reported = now
                 progress(f"{counts.total():,} samples, {(done + at - begin) / size:.0%} of the file")
@@ -148,6 +145,17 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
                 return Measured(counts, keys, (done + at - begin) / size, unanswered)
         done += end - begin
     return Measured(counts, keys, 1.0, unanswered)
+
+
+def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that start in a part, with their positions; empty ones are none."""
+    file.seek(max(begin - 1, 0))
+    if begin:
+        file.readline(MOST_LINE)  # the end of the line that the part before has
+    while (at := file.tell()) < end:
+        line = file.readline(MOST_LINE)
+        if line.strip():
+            yield at, line
 
 
 BYTES = 4

@@ -112,13 +112,13 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
             blocks.append((block.get("address", at), block))  # older snapshots state only the segment's
             at += block["size"]
     now = {address: block for address, block in blocks if block["state"] == ALLOCATED}
-    at_end = total = sum(b["size"] for b in now.values())
+    at_end = total = sum(_size(b) for b in now.values())
     peak, at = total, len(events)
     parts = [0] * min(DRAWN, max(len(events), 1))
     parts[-1] = total
     for i, event in reversed([*enumerate(events)]):
         sign = {ALLOC: 1, FREE: -1}.get(event["action"], 0)
-        total -= sign * event["size"] if sign else 0
+        total -= sign * _size(event) if sign else 0
         part = i * len(parts) // len(events)
         parts[part] = max(parts[part], total)
         if total > peak:
@@ -138,12 +138,20 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
         (size, tuple((str(f["filename"]), int(f["line"]), str(f["name"])) for f in made.get(a, frames) or ()))
         for a, (size, frames) in live.items()
     )
-    reserved = sum(s["total_size"] for s in segments)
-    in_use = sum(b["size"] for _, b in blocks if b["state"] in (ALLOCATED, AWAITING))
+    reserved = sum(_size(s, "total_size") for s in segments)
+    in_use = sum(_size(b) for _, b in blocks if b["state"] in (ALLOCATED, AWAITING))
     return Memory(
         device, peak, each, total, at_end, reserved, reserved - in_use, len(events),
         "oom" if any(e["action"] == "oom" for e in events[-3:]) else "", tuple(parts),
     )  # fmt: skip
+
+
+def _size(of: Mapping[str, Any], name: str = "size") -> int:
+    """Return a size, which PyTorch writes as a whole number of 64 bits."""
+    size = of[name]
+    if not isinstance(size, int) or not 0 <= size < 1 << 63:
+        raise ValueError(f"`{name}` is not a number of bytes")
+    return size
 
 
 RANK = re.compile(r"_(?:oom_rank-)?(\d{1,7})\.[^.]+$")

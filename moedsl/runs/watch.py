@@ -14,10 +14,11 @@ import jinja2
 from attrs import asdict, frozen
 
 from moedsl.diagnose import scan
+from moedsl.diagnose.log_lines import Step
 from moedsl.facts.units import GIB
 from moedsl.planner.estimate import Interval
 from moedsl.runs.results.gather import Given, Numbers, Run, numbers
-from moedsl.runs.results.log import Attempt, Step, first_nan
+from moedsl.runs.results.log import Attempt
 from moedsl.runs.results.measure import BATCH, Timed, batches, contradictions, predicted, spread_of, warning_texts
 from moedsl.runs.watch_logs import RECENT, Watched, origin, pace, spent, stragglers
 from moedsl.support import svg
@@ -130,8 +131,6 @@ def _alarms(
     """List what is wrong: of the run itself, and what `diagnose` knows of its logs; the newest log first."""
     if state == SILENT:
         yield Alarm("silent", f"no new line for {duration(quiet)}")
-    if now is not None and (nan := first_nan(now)) is not None:
-        yield Alarm("nan", f"loss or gradient is NaN at iteration {nan}")
     if interval and len(recent) >= SLOW_LINES:
         middle = statistics.median(s.seconds for s in recent)
         if middle > interval.upper_s:
@@ -141,9 +140,9 @@ def _alarms(
         report = log.scan.report(log.feed.name)
         if report.first_failure:
             yield Alarm("failed_rank", scan.failure_text(report.first_failure), report.name, earlier=earlier)
-        for s in report.sightings:
+        for s in report.alarms:
             yield Alarm(s.rule.id, s.text, report.name, s.line, s.count, s.rule.because, s.rule.fix, earlier)
-        if state == ENDED and not earlier and not report.sightings and report.last_error:
+        if state == ENDED and not earlier and not report.standing and report.last_error:
             line, text = report.last_error
             yield Alarm("unknown_error", text, report.name, line)
 

@@ -19,13 +19,14 @@ from typing import Any
 from attrs import define, field, frozen
 
 from moedsl.diagnose import scan
+from moedsl.diagnose.log_lines import Slow, time_of
 from moedsl.diagnose.scan import Scan, Symptom
 from moedsl.launch import follow, store
 from moedsl.launch.store import Job
 from moedsl.planner.plan import Plan
 from moedsl.runs.results import log
 from moedsl.runs.results.gather import DAMAGED, PLAN, disambiguate, gather, job_logs, read_plan
-from moedsl.runs.results.log import Attempt, Slow, before, merged, time_of
+from moedsl.runs.results.log import Attempt, before, merged
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.foreign import Until
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from moedsl.runs.results import log
+from moedsl.diagnose import log_lines
 
 BEGIN = datetime(2026, 11, 26, 22)
 
@@ -27,8 +27,8 @@ def iteration_lines(
     return "".join(iteration_line(i, 80, seconds, batch, tflops, after + (i - first) * seconds) for i in each)
 
 
-def step(i: int, seconds: float, batch: int | None) -> log.Step:
+def step(i: int, seconds: float, batch: int | None) -> log_lines.Step:
     """One line as it is read."""
-    found = log.read_line(iteration_line(i, 80, seconds, batch))
-    assert isinstance(found, log.Step)
+    found = log_lines.read_line(iteration_line(i, 80, seconds, batch))
+    assert isinstance(found, log_lines.Step)
     return found

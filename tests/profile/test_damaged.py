@@ -37,6 +37,9 @@ WRONG = {
     "no time": _trace('{"ph":"X","cat":"kernel","name":"x"}'),
     "a duration without end": _trace(KERNEL_EVENT % ('"x"', 1, "Infinity", "{}")),
     "a correlation that is NaN": _trace(KERNEL_EVENT % ('"x"', 1, 1, '{"correlation": NaN}')),
+    "more devices than a machine has": _trace(
+        *(KERNEL_EVENT.replace('"pid":0', f'"pid":{i}') % ('"x"', 1, 1, "{}") for i in range(1, 100))
+    ),
     "a thread that is an object": _trace('{"ph":"X","cat":"kernel","name":"x","ts":1,"dur":1,"tid":{}}'),
 }
 ODD = {
@@ -127,3 +130,40 @@ def test_a_text_in_a_column_of_times(tmp_path: Path, capsys: pytest.CaptureFixtu
     base.close()
     assert main(["profile", str(path)]) == 1
     assert "a row of CUPTI_ACTIVITY_KIND_KERNEL has no number in start" in capsys.readouterr().err
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, 'a' AS value FROM n"
+
+
+def test_a_view_without_an_end_is_no_table(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(f"DROP TABLE {STRINGS}")
+        base.execute(f"CREATE VIEW {STRINGS} AS {ENDLESS}")
+    found = traces(path, lambda _: False, lambda _: None)
+    assert isinstance(found, Diagnostic) and f"{STRINGS} is a view" in found.message
+
+
+def test_strings_that_share_an_id(tmp_path: Path) -> None:
+    """Each range then has the texts of all: twice as large a file takes four times as long."""
+    e = Export()
+    for i in range(2000):
+        e.range(f"range {i}", i, i + 1)
+    path = write(tmp_path / "a.sqlite", [e])
+    with closing(sqlite3.connect(path)) as base, base:
+        base.executescript(f"CREATE TABLE alike AS SELECT 1 AS id, value FROM {STRINGS};DROP TABLE {STRINGS};")
+        base.execute(f"ALTER TABLE alike RENAME TO {STRINGS}")
+        base.execute(f"UPDATE {NVTX} SET text = NULL, textId = 1")
+    found = traces(path, lambda _: False, lambda _: None)
+    assert isinstance(found, Diagnostic) and "too many rows for each id" in found.message
+
+
+def test_a_column_that_computes_long_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    export(path)
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(f"ALTER TABLE {STRINGS} RENAME TO old")
+        long = "hex(zeroblob(1 << 25))"
+        base.execute(f"CREATE TABLE {STRINGS} (id INTEGER, value TEXT AS ({long}) VIRTUAL)")
+        base.execute(f"INSERT INTO {STRINGS} SELECT id FROM old")
+    assert isinstance(traces(path, lambda _: False, lambda _: None), Diagnostic)

@@ -9,6 +9,7 @@ import pytest
 from attrs import fields
 
 from moedsl.cli.main import main
+from moedsl.diagnose import log_lines
 from moedsl.runs import gap
 from moedsl.runs.results import log
 from tests.helpers import rotation
@@ -84,7 +85,7 @@ SLOW = {
 @pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
 def test_a_line_made_to_be_slow(text: str) -> None:
     start = time.process_time()
-    assert log.read_line(text) is None
+    assert log_lines.read_line(text) is None
     assert time.process_time() - start < 2
 
 
@@ -108,23 +109,23 @@ def whole(i: int, loss: bool = True) -> str:
 
 LINE = whole(5).rstrip("\n")
 MEMORY = "[Rank 0] (after 1 iterations) memory (GB) | mem-max-allocated-gigabytes: 66.000 | mem-alloc-retires: 0\n"
-VALUES = [f.name for f in fields(log.Step) if f.name not in ("stamp", "iteration", "of", "seconds", "has_end")]
+VALUES = [f.name for f in fields(log_lines.Step) if f.name not in ("stamp", "iteration", "of", "seconds", "has_end")]
 
 
-def steps(text: str) -> list[log.Step]:
-    return [s for s in log.lines(text.encode()) if isinstance(s, log.Step)]
+def steps(text: str) -> list[log_lines.Step]:
+    return [s for _, s in log_lines.lines(text.encode()) if isinstance(s, log_lines.Step)]
 
 
 @pytest.mark.parametrize(
     "behind", ["", whole(3), MEMORY, "Step Time : 9.50s GPU utilization: 410.0MODEL_TFLOP/s/GPU\n"]
 )
 def test_a_line_cut_anywhere_has_its_own_values_or_none(behind: str) -> None:
-    (truth,), own = steps(LINE), list(log.lines(behind.encode()))
+    (truth,), own = steps(LINE), [line for _, line in log_lines.lines(behind.encode())]
     for at in range(len(LINE)):
-        said = list(log.lines((LINE[:at] + behind).encode()))
+        said = [line for _, line in log_lines.lines((LINE[:at] + behind).encode())]
         assert said[len(said) - len(own) :] == own, LINE[:at]
         for step in said[: len(said) - len(own)]:
-            assert isinstance(step, log.Step)
+            assert isinstance(step, log_lines.Step)
             assert (step.stamp, step.iteration, step.seconds) == (truth.stamp, truth.iteration, truth.seconds)
             assert all(getattr(step, name) in (getattr(truth, name), None) for name in VALUES), LINE[:at]
 

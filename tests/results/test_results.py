@@ -10,6 +10,7 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
+from moedsl.diagnose import log_lines
 from moedsl.diagnose.scan import symptoms
 from moedsl.runs.measured_runs import read as read_calibration
 from moedsl.runs.results import log
@@ -103,15 +104,15 @@ def results(*words: str, capsys: pytest.CaptureFixture[str]) -> Json:
 
 @pytest.mark.bridge
 def test_every_line_of_bridge_is_read(bridge_logs: dict[str, str]) -> None:
-    said = [log.read_line(text) for text in bridge_logs["2"].splitlines()]
-    read = [s for s in said if isinstance(s, log.Step)]
+    said = [log_lines.read_line(text) for text in bridge_logs["2"].splitlines()]
+    read = [s for s in said if isinstance(s, log_lines.Step)]
     assert [s.iteration for s in read] == list(range(1, STEPS + 1))
     for s, job in zip(read, JOBS["2"]["steps"], strict=True):
         assert s.seconds == pytest.approx(job["seconds"], abs=1e-4)
         assert s.loss == pytest.approx(job["loss"])
         assert (s.global_batch, s.grad_norm, s.of, s.tflops) == (1024, 2.0, STEPS, 240.0)
-    assert [m.peak for m in said if isinstance(m, log.Memory)] == [70_000_000_000] * 2
-    assert len([t for t in said if isinstance(t, log.StepTime)]) == STEPS
+    assert [m.peak for m in said if isinstance(m, log_lines.Memory)] == [70_000_000_000] * 2
+    assert len([t for t in said if isinstance(t, log_lines.StepTime)]) == STEPS
 
 
 @pytest.mark.bridge
@@ -176,13 +177,13 @@ def test_megatron_lm_prints_the_same_fields() -> None:
             " elapsed time per iteration (ms): 1234.5 | throughput per GPU (TFLOP/s/GPU): 321.0 |"
             " learning rate: 3.000000E-04 | global batch size:  1024 | lm loss: 1.105000E+01 | loss scale: 1.0 |"
             " grad norm: 1.500 | number of skipped iterations:   0 | number of nan iterations:   1 |")  # fmt: skip
-    said = log.read_line(text)
-    assert isinstance(said, log.Step)
+    said = log_lines.read_line(text)
+    assert isinstance(said, log_lines.Step)
     assert (said.iteration, said.seconds, said.global_batch, said.loss, said.nan) == (7, 1.2345, 1024, 11.05, 1)
-    memory = log.read_line(
+    memory = log_lines.read_line(
         "[Rank 0] (after 2 iterations) memory (MB) | allocated: 10.00 | max allocated: 2048.00 | reserved: 3.00"
     )
-    assert memory == log.Memory(0, 2 << 30)
+    assert memory == log_lines.Memory(0, 2 << 30)
 
 
 def test_other_lines_say_nothing() -> None:
@@ -192,7 +193,7 @@ def test_other_lines_say_nothing() -> None:
         "validation loss at iteration 10 | lm loss value: 1.0E+01 |",
         "[Rank 0] memory (GB) |",
     ):
-        assert log.read_line(text) is None
+        assert log_lines.read_line(text) is None
 
 
 # ---------------------------------------------------------------- sweeps

@@ -16,10 +16,10 @@ import pytest
 from moedsl.cli.commands import results as watch_command
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
+from moedsl.diagnose import log_lines
 from moedsl.diagnose.scan import Scan, symptoms
 from moedsl.launch.store import Job
 from moedsl.runs import watch_logs
-from moedsl.runs.results import log
 from moedsl.runs.watch import view
 from moedsl.runs.watch_logs import Paths, Reading, Watched, source
 from tests.cli.test_imports import HEAVY, imported
@@ -84,7 +84,7 @@ def append(text: str, path: str = "train.log") -> None:
         file.write(text)
 
 
-def numbers(attempt: Iterable[log.Step]) -> list[int]:
+def numbers(attempt: Iterable[log_lines.Step]) -> list[int]:
     return [s.iteration for s in attempt]
 
 
@@ -170,11 +170,11 @@ def test_the_lines_are_those_of_nvidias_code() -> None:
     ):
         (folder,) = find_spec(f"megatron.{package}").submodule_search_locations  # type: ignore[union-attr, misc]
         assert words in (Path(folder) / file).read_text(), file
-    assert log.read_line(saved(20)) == log.Saved(20)
-    assert log.read_line("  successfully saved local checkpoint from iteration      20") == log.Saved(20)
-    assert log.read_line(CLOCK) == log.Clock("2026-11-20 10:00:00")
-    assert log.read_line(NVRX) == log.Slow({3: "n1", 2: "n1"}, None)
-    assert log.read_line(CORE) == log.Slow({6: None}, 1.3)
+    assert log_lines.read_line(saved(20)) == log_lines.Saved(20)
+    assert log_lines.read_line("  successfully saved local checkpoint from iteration      20") == log_lines.Saved(20)
+    assert log_lines.read_line(CLOCK) == log_lines.Clock("2026-11-20 10:00:00")
+    assert log_lines.read_line(NVRX) == log_lines.Slow({3: "n1", 2: "n1"}, None)
+    assert log_lines.read_line(CORE) == log_lines.Slow({6: None}, 1.3)
 
 
 KUBECTL = """#!/bin/bash
@@ -281,8 +281,10 @@ def test_alarms(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     append(steps(1, 20, 0, seconds=60.0) + steps(21, 22, 1200, loss="") + OOM)
     age(9000)
     run = once("train.log", capsys=capsys)
-    assert [alarm["id"] for alarm in run["alarms"]] == ["silent", "nan", "slow", "std.memory_failures.out_of_memory"]
-    assert "iteration 21" in run["alarms"][1]["text"]
+    assert [alarm["id"] for alarm in run["alarms"]] == [
+        "silent", "slow", "std.number_failures.nan_iterations", "std.memory_failures.out_of_memory",
+    ]  # fmt: skip
+    assert "iteration 21" in run["alarms"][2]["text"]
     assert run["state"] == "silent"
     assert main(["watch", "train.log"]) == 0
     said = capsys.readouterr().out

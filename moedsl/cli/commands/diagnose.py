@@ -54,7 +54,7 @@ from moedsl.support.source import Source, Span
 
 
 def diagnose(a: Namespace) -> int:
-    """Explain what went wrong in a log. Exit 0 if that is known or nothing is wrong, else 1."""
+    """Explain what went wrong in a log. Exit 0 if a log shows a run that ended well or goes on healthily, else 1."""
     library, source, found = library_of(a.run)
     # text of a log, not a path: no file has that name, and it has spaces
     is_text = "\n" in a.log or (any(c.isspace() for c in a.log) and not _exists(a.log))
@@ -77,15 +77,20 @@ def diagnose(a: Namespace) -> int:
         assert not isinstance(stream, Diagnostic)  # that was reported above
         with stream:
             reports.append(scan.diagnose(name, scan.blocks(stream), known))
+    rules, *_ = collect.of_library(library)
+    planned = compile_source(source) if source and any(r.errors or r.sightings for r in reports) else None
+    plan = planned.plans[0] if planned and planned.plans else None
     data: list[dict[str, Any]] = []
     for r in reports:
         attempts = {s.rule.id: compile_edits(source, s) for s in r.sightings} if source else {}
-        data.append(diagnosis.to_json(r, attempts, remarks(r, source, library) if source else {}))
-    told = [r for r in data if r["symptoms"] or r["first_failure"]] or data
+        about = remarks(r, source, library) if source else {}
+        data.append(diagnosis.to_json(r, attempts, about, rules, plan))
+    told = [r for r in data if not r["healthy"]] or data
     whole = {"version": 1, "experiment": a.log, "logs": data} if folder else data[0]
     console.print_answer(a, whole, lambda: "\n".join(map(diagnosis.text, told)), end="")
-    is_wrong = any(r.last_error or r.first_failure for r in reports)
-    return int(is_wrong and not any(r.sightings for r in reports))
+    # of a job's logs only those of some ranks have iteration lines
+    failed = any(not r.is_healthy and (r.steps or r.sightings or r.errors or r.first_failure) for r in reports)
+    return int(failed or not any(r.is_healthy for r in reports))
 
 
 Opened = tuple[str, BinaryIO | Diagnostic]

@@ -27,6 +27,8 @@ SCHEMA = 1
 """The `schemaVersion` that PyTorch has written since 1.8."""
 MODULE = "nn.Module: "
 """What begins the name of a module's forward pass, if the profiler records stacks."""
+MOST = 64
+"""Devices of one process."""
 EVERY = 1 << 16
 """Events between two calls of `progress`."""
 
@@ -164,6 +166,8 @@ class _Events:
         # In the order of the numbers of processes and devices
         order = [(len(str(process)), str(process), number or 0) for process, number in self.devices.values]
         every = sorted(np.unique(device).tolist(), key=order.__getitem__)
+        if len(every) > MOST:
+            raise Malformed(f"its operations are of {len(every):,} devices, and a machine has {MOST} at most")
         paths = Paths(self.names)
         launch = self.launched.columns()
         around = trace.enclosing(self.host, launch["start"], launch["place"], paths)

@@ -39,14 +39,33 @@ ROWS = 1 << 16
 WARNING, WARNINGS = 1, 3
 """Nsight's severities above the first are warnings and errors; so many of its texts are kept."""
 PROCESS = 0xFFFFFF
+LONGEST = 1 << 24
+"""The longest value in bytes: a column that computes its values could have any."""
+COUNTED, STEPS_A_BYTE, MOST_STEPS = 100_000, 50, 5_000_000
+"""Instructions of sqlite between two counts, and the most of all queries. An export needs less than 5 for a byte; one
+whose strings share an id, so that each range has the texts of all, needs any number."""
 
 IsStep = Callable[[str], bool]
 
 
 def read(path: Path, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:
     """Read the traces of an export; raises Malformed, or sqlite3.Error for a damaged file."""
+    left = MOST_STEPS + STEPS_A_BYTE * path.stat().st_size
+
+    def count() -> bool:
+        nonlocal left
+        left -= COUNTED
+        return left < 0
+
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
-        return list(_Export(path.name, base, is_step, progress).traces())
+        base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+        base.set_progress_handler(count, COUNTED)
+        try:
+            return list(_Export(path.name, base, is_step, progress).traces())
+        except sqlite3.OperationalError:
+            if left < 0:
+                raise Malformed("its tables have too many rows for each id") from None
+            raise
 
 
 @define
@@ -60,8 +79,11 @@ class _Export:
     threads: Numbered = field(factory=Numbered)
 
     def __attrs_post_init__(self) -> None:
-        tables = [name for (name,) in self.base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        kinds = dict(self.base.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
+        tables = [n for n, kind in kinds.items() if kind == "table"]
         self.tables = {n: {row[1] for row in self.base.execute(f"PRAGMA table_info('{n}')")} for n in tables}
+        for view in sorted(kinds.keys() & NEEDS.keys() - self.tables.keys()):  # its rows may have no end
+            raise Malformed(f"{view} is a view, and a table in every export of Nsight Systems")
         if not self.tables.keys() & NEEDS.keys():
             raise Malformed(f"it has no table {KERNEL}, nor another one of an export of Nsight Systems")
         for table in (t for t in NEEDS if t in self.tables):

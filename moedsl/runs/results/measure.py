@@ -25,11 +25,13 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from moedsl.diagnose.health import is_finite
+from moedsl.diagnose.log_lines import Step
 from moedsl.facts.units import GIB
 from moedsl.planner.plan import Plan
 from moedsl.runs.measured_runs import Measured, above_peak, priced, run_text
 from moedsl.runs.results.gather import Numbers, Run
-from moedsl.runs.results.log import Attempt, Log, Step, before, first_nan, is_number, samples
+from moedsl.runs.results.log import Attempt, Log, before, first_nan, samples
 
 Json = dict[str, Any]
 RATE = "useful_tokens_per_s_per_gpu"
@@ -44,7 +46,7 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     skips = [_warmup(a[-1].iteration - before(a), warmup) for a in log.attempts]
     starts = [samples(a, skip) for a, skip in zip(log.attempts, skips, strict=True)]
     # The batch of a line is the log's number, which follows a ramp-up
-    rows = [[(s, s.step.global_batch or n.global_batch or 0) for s in each if is_number(s.step)] for each in starts]
+    rows = [[(s, s.step.global_batch or n.global_batch or 0) for s in each if is_finite(s.step)] for each in starts]
     flat = [row for start in rows for row in start]
     seconds = [s.step.seconds for s, _ in flat]
     rates = [n.useful_rate(s.step.seconds, batch, s.trained) for s, batch in flat if batch]
@@ -100,7 +102,7 @@ def _ending(log: Log, last: Step | None, measured: bool) -> Json:
     """Judge the end of a run, whose furthest line is `last`: `status`, its `cause` in words and `symptoms`, as `moedsl
     diagnose` names them."""
     symptoms = [{"id": s.rule.id, "line": s.line, "log": r.name, "because": s.rule.because, "fix": s.rule.fix}
-                for r in log.reports for s in r.sightings]  # fmt: skip
+                for r in log.reports for s in r.standing]  # fmt: skip
     nan = next(filter(None, map(first_nan, log.attempts)), None)
     finished = last is not None and last.iteration >= last.of
     if nan is not None:

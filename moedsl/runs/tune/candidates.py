@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from moedsl.cost import Cost
 from moedsl.cost.rows import Floats
-from moedsl.diagnose.edit import ran_out, refused_gib, saves
+from moedsl.diagnose.edit import missing_gib, ran_out, saves
 from moedsl.diagnose.scan import symptoms
 from moedsl.facts import axes
 from moedsl.facts.axes import show
@@ -149,7 +149,7 @@ def row(run: Run, library: Library) -> dict[str, Any]:
     (sizes,) = numbers([run], Given())
     assert isinstance(sizes, Numbers)  # a plan has them
     log = read_all(run.logs, symptoms(library))
-    refused = refused_gib(s for r in log.reports for s in r.sightings)
+    refused = missing_gib(s for r in log.reports for s in r.sightings)
     return {**measure(run, log, sizes, None), REFUSED: refused}
 
 
