@@ -29,6 +29,8 @@ FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
 """More than DEEPEST x pp microbatches do not fill a pipeline further."""
+ROUNDING = 1e-9
+"""The largest share by which sums in another order differ."""
 
 
 @frozen(slots=False)
@@ -99,6 +101,22 @@ class Cost:
         full, way = self._keyed(cols), way or self.uncertain.best
         return np.concatenate([self._memory(part, way)[0] for part in rows.chunks(full, rows.length(full))])
 
+    def held(self, cols: Columns) -> Floats:
+        """Return what is held on the most loaded rank at any time of a step, by row: a lower bound of `memory` in any
+        case. It does not depend on CP, the micro batch and the policies of activations."""
+        full = self._keyed(cols)
+        n, levels = rows.length(full), rows.Levels.of(full, (*memory.AT_STEP, "pp", "vpp"))
+        pipes, t = levels.kinds(("pp", "vpp"), n), levels.table(memory.AT_STEP, n)
+        at = evolve(self.uncertain.least, accumulates=self.accumulates)
+        held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at)
+
+        def heaviest(i: int) -> Floats | None:
+            layout = self.layout_for(int(pipes["pp"][i]), int(pipes["vpp"][i]))
+            return None if layout is None else parameters.heaviest(self.model, layout)
+
+        most = rows.largest(pipes.rows, heaviest, pipes.inverse, memory.matrix(self.model, held, t.rows), t.inverse)
+        return np.floor(most * (1 - ROUNDING))
+
     def spare(self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> Floats:
         """Return the bytes that remain on the most loaded rank in a case (high, best or low), by row, in whole bytes:
         the visible memory, less what torch has reserved and the memory outside torch. Of some dispatchers, the one with
@@ -158,6 +176,26 @@ class Cost:
             return np.where(slowest > 0, np.round(total, 9), np.inf)
 
         return np.concatenate([seconds(at) for at in rows.slices(n)], axis=-1)
+
+    def work(self, cols: Columns) -> Floats:
+        """Return the seconds of all microbatches if each stage took the mean of the stages, by row: with `overhead` a
+        lower bound of `time` with the VPP of the row or a smaller one."""
+        full, layout = self._keyed(cols), self.layout_for(1, 1)
+        n = rows.length(full)
+        if layout is None:  # a pinned layout has other chunks
+            return np.zeros(n)
+        t = rows.Levels.of(full, step.LAYER).table(step.LAYER, n)
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
+        whole = parameters.time(self.model, layout).sum(axis=0) @ step.matrix(
+            self.model, priced, step.MICROBATCH, t.rows
+        )
+        pp = full["pp"]
+        return whole[t.inverse] / pp * (full["microbatches"] + (pp - 1) / full["vpp"])
+
+    @property
+    def overhead(self) -> float:
+        """The seconds of a step that no layout changes."""
+        return self.hardware.constants.host_step
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
         """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""

@@ -257,6 +257,18 @@ def always(m: Model, hw: Hardware, t: Table, learns: Trained, case: Case) -> Pri
     return added(fixed, empty_gradients(m, t, learns.language)) if case.accumulates else fixed
 
 
+def always_held(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case) -> dict[str, Prices]:
+    """Price what is held whatever is recomputed, and for any number of tokens: of `prices`, what reads no CP, no micro
+    batch and no policy of activations. FSDP then frees the activations of any gradient that it has in flight."""
+    n, most, fsdp = counts(m, t, learns), with_experts(m)[-1], formats.fsdp(t)
+    unit = parameters.units(m, t, gpus, (n.all[most], n.learning[most]), np.full(t.rows, np.finfo(float).max))
+    roots = {name: fsdp * whole for name, whole in parameters.whole(m, t, gpus).items()}
+    return {
+        **held(n, t, gpus, bool(case.transposes)),
+        "buffers": added({"one": fsdp * unit}, roots, always(m, hw, t, learns, case)),
+    }
+
+
 def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
     """Return the bytes by feature of `parameters.of_memory`, in BF16.
 

@@ -351,6 +351,15 @@ def fullest(model: Model, layout: Layout, microbatches: int) -> Floats:
 
 
 @lru_cache(maxsize=65536)
+def heaviest(model: Model, layout: Layout) -> Floats:
+    """Return the stages of `memory` that can be the most loaded while no activation is alive."""
+    counts, passed, _, loss = _counts(model, layout)
+    ahead, nothing = passed[:, len(kinds(model))], np.zeros((layout.pp, len(kinds(model)) + 3))
+    always = np.column_stack([nothing, loss, ahead, np.ones(layout.pp)])
+    return undominated(np.concatenate([counts, counts * layout.pp, always], axis=1, dtype=float))
+
+
+@lru_cache(maxsize=65536)
 def slowest(model: Model, layout: Layout) -> Floats:
     """Return the stages of `time` that can be the slowest."""
     return undominated(time(model, layout))

@@ -3,6 +3,9 @@
 Each mesh has a lower bound of its rank: its time with the fastest policies, its memory with those that use the least,
 and the other keys at their least. Bounds of prices also show which meshes cannot obey the laws on them. No bound is
 above the true key.
+
+Two questions are answered without all meshes: which of them can hold their weights (`meshes_that_hold_weights`), and
+whether any works fast enough for the limits of the step time (`could_be_fast`).
 """
 
 from __future__ import annotations
@@ -13,32 +16,41 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
+from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES, WEIGHTS
 from moedsl.facts.symbols import MEMORY, SPARES
 from moedsl.rules.evaluators import Column
 from moedsl.solver.intervals import may_satisfy, required
 from moedsl.solver.laws import SECONDS, TIME, Compiled, Floats, Law, Mask, Table, obeyed
 from moedsl.solver.space import (
+    FIRST_BLOCK,
+    GUESSED,
     SLACK,
     Policies,
     Prices,
     by_meshes,
     extremes,
     graph_strength,
+    growing,
     least_memory_policies,
     least_memory_transport,
     mesh_table,
+    most_divided_first,
     policy_table,
+    share_of,
 )
 from moedsl.support import limits
 
 BATCH = 16_384
 """Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
+OF_ACTIVATIONS = ("recompute", "offload_modules")
+"""The policies of memory that do not change what a rank holds at any time of a step."""
 MOST_VALUES = 64
 """Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
+MOST_KEPT = 0.5
+"""The largest share of weights for which only their meshes are enumerated, not all."""
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 
@@ -74,6 +86,50 @@ class BoundedSpace:
         return self.near if all(np.array_equal(mine[n], its[n]) for n in names) else None
 
     @cached_property
+    def meshes_that_hold_weights(self) -> Table:
+        """The legal meshes whose ranks may hold their weights and optimizer state; if most do, all of them."""
+        if self._same is not None:
+            return self._same.meshes_that_hold_weights
+        weights, held = self._weights
+        few = np.count_nonzero(held) <= MOST_KEPT * len(held)
+        return mesh_table(self.c, some=weights.take(held)) if few else self.legal
+
+    @property
+    def _holding(self) -> Table:
+        """The meshes that hold their weights, with their least seconds if those of all meshes are known."""
+        meshes = self.meshes_that_hold_weights
+        return meshes.with_columns(**{LEAST_TIME: self._times}) if self.timed and meshes is self.legal else meshes
+
+    @property
+    def could_hold(self) -> bool:
+        """Whether a rank of some mesh may hold its weights, gradients and optimizer state; false is certain."""
+        return bool(self._weights[1].any())
+
+    @cached_property
+    def _weights(self) -> tuple[Table, Mask]:
+        """What decides the weights of a rank in every legal mesh, with a mask of the rows that a rank may hold with the
+        policies that use the least memory; one row that it may hold if no law limits the memory."""
+        if self._same is not None:
+            return self._same._weights
+        caps = [law for law in self.c.laws if law.bounded - {TIME}]
+        if not caps:
+            return self.c.empty(), np.ones(1, dtype=bool)
+        table, shown = mesh_table(self.c, WEIGHTS), self.c.problem.program.hardware.shown
+        kept, names = np.zeros(table.rows, dtype=bool), [n for n in MEMORY_POLICIES if n not in OF_ACTIVATIONS]
+        policies = {tuple(some[n] for n in names): {n: some[n] for n in names} for some in self._frugal}
+        for may, group in by_meshes(self.c, table, [*policies.values()]):
+            for some in group:
+                held = self.prices.held(table.assume(**some))
+                bounds = {"peak_memory": held, **dict.fromkeys(SPARES, shown - held)}
+                kept |= may & may_satisfy(self.c.problem, caps, table, bounds, self._required)
+        return table, kept
+
+    @property
+    def _same(self) -> BoundedSpace | None:
+        """A search of the same space under the same laws."""
+        return self.like if self.like is not None and self.like.c.laws is self.c.laws else None
+
+    @cached_property
     def _settled(self) -> dict[str, int]:
         """The policies that have one value in the whole space."""
         return {n: int(v[0]) for n, v in self.policies.axes.items() if len(v) and (v == v[0]).all()}
@@ -83,7 +139,7 @@ class BoundedSpace:
         """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
         if not self.legal.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
             return self.legal
-        return self._could_fit(self.legal, "peak_memory")
+        return self._could_fit(self._holding, "peak_memory")
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
@@ -107,24 +163,80 @@ class BoundedSpace:
         """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
         return float(self._times.min())
 
+    @property
+    def timed(self) -> bool:
+        """Whether the least seconds of all legal meshes are known already."""
+        return "_times" in vars(self) or (self.like is not None and self.like.timed)
+
+    @property
+    def could_be_fast(self) -> bool:
+        """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain. True where
+        the seconds of all meshes are known already.
+
+        The meshes are first judged without VPP, by the work of their microbatches; those with the least are timed
+        first.
+        """
+        if not self._time_limits or self.timed:
+            return True
+        table = mesh_table(self.c, [name for name in MESH if name != "vpp"])
+        if not table.rows:
+            return False
+        most = table.assume(vpp=int(self.c.problem.domains["vpp"].max()))
+        each = (self.prices.work(most.assume(**some)) for some in self.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES))
+        seconds = functools.reduce(np.minimum, each)
+        least = (seconds + self.prices.overhead) * (1 - SLACK) - SLACK  # a price is in whole nanoseconds
+        left = np.flatnonzero(self._could_obey(self._time_limits, table, TIME, least))
+        for at in growing(left[np.argsort(seconds[left], kind="stable")]):
+            meshes = mesh_table(self.c, some=table.take(at))
+            if meshes.rows:
+                least = self._least_time(meshes) * (1 - SLACK)
+                if self._could_obey(self._time_limits, meshes, TIME, least).any():
+                    return True
+        return False
+
+    @cached_property
+    def _time_limits(self) -> list[Law]:
+        return [law for law in self.c.laws if TIME in law.bounded]
+
+    def could_fit(self) -> bool:
+        """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
+        return self._some_fit(self.meshes_that_hold_weights, most_divided_first(self.meshes_that_hold_weights))
+
+    @property
+    def seems_full(self) -> bool:
+        """Whether the space is large, and of some of its meshes not even the most divided fit in memory."""
+        if self.legal.rows <= FIRST_BLOCK:
+            return False
+        some = np.arange(0, self.legal.rows, self.legal.rows // FIRST_BLOCK)
+        return not self._some_fit(self.legal, [some[np.argsort(share_of(self.legal.take(some)))[:GUESSED]]])
+
+    def _some_fit(self, meshes: Table, parts: Iterable[NDArray[np.intp]]) -> bool:
+        """Whether one of some meshes at some positions fits in memory with the policies that use the least, in any
+        time."""
+        in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if TIME not in w.bounded))
+        space = BoundedSpace(in_any_time, self.prices, self)
+        return any(space._capped(meshes.take(at), self._frugal, ()).rows for at in parts)
+
     def _could_fit(self, meshes: Table, *prices: str) -> Table:
         """The meshes that the laws allow with the settled policies, and that fit with those that use the least memory;
         bounds of `prices` become columns."""
         return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), self._frugal, prices)
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
-        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them: time
-        first, which other bounds may need too, then the limits that the run states."""
+        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them: what is
+        known first, then the limits that the run states."""
         limits.go_on()
         bounded = {name for law in self.c.laws for name in law.bounded}
-        stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded}
-        for name in sorted(bounded, key=lambda name: (name != TIME, name not in stated, name)):
+        stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded} - {TIME}
+        joint = any({TIME} < law.bounded for law in self.c.laws)  # then the seconds are a part of each other bound
+        known = {TIME} if joint or LEAST_TIME in table.axes else set[str]()
+        for name in sorted(bounded, key=lambda name: (name not in known, name not in stated, name)):
             caps = [law for law in self.c.laws if name in law.bounded]
             if not table.rows:
                 break
             if name == TIME:
                 seconds = (self._least_times if MEMORY_POLICIES[0] in table.axes else self._least_time)(table)
-                table = table.with_columns(**{LEAST_TIME: seconds})
+                table = table.with_columns(**{LEAST_TIME: seconds}) if joint else table
                 table = table.take(self._could_obey(caps, table, TIME, seconds * (1 - SLACK)))
             else:
                 table = table.take(self._within_caps(caps, name, table, policies))

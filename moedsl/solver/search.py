@@ -130,8 +130,7 @@ class Search(BoundedSpace):
 
         The top k improve between chunks, so the memory of most meshes of a large space is never bounded.
         """
-        limits = [law for law in self.c.laws if TIME in law.bounded]
-        in_time = self._could_obey(limits, meshes, TIME, self._seconds * (1 - SLACK))
+        in_time = self._could_obey(self._time_limits, meshes, TIME, self._seconds * (1 - SLACK))
         able = [k.question.rows(meshes, frozenset(MESH)) & in_time for k in queries]
         sharp = bounds.copy() if len(queries) > 1 else bounds
 

@@ -29,9 +29,11 @@ MOST_POLICIES = 1_000_000
 """The most combinations of policies, all of which a search holds at once."""
 
 
-def mesh_table(c: Compiled) -> Table:
-    """Enumerate all legal meshes."""
-    return _table(c, MESH, [law for law in c.laws if not law.priced])
+def mesh_table(c: Compiled, names: Sequence[str] = MESH, some: Table | None = None) -> Table:
+    """Enumerate all legal meshes, or the legal combinations of some of their axes; with `some`, those of its rows."""
+    known = frozenset[str]() if some is None else some.axes.keys()
+    laws = [law for law in c.laws if not law.priced and not (known and law.needs <= known)]
+    return _table(c, tuple(name for name in names if name not in known), laws, some=some)
 
 
 def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
@@ -39,9 +41,13 @@ def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
     return _table(c, names, [law for law in c.laws if law.needs and law.needs <= {*names}], MOST_POLICIES)
 
 
-def _table(c: Compiled, names: tuple[str, ...], laws: Sequence[Law], most: float = math.inf) -> Table:
-    """Combine the values of some axes that obey the laws on them, each law as soon as its axes are bound."""
-    table, bound, pending = c.empty(), frozenset[str](), laws
+def _table(
+    c: Compiled, names: tuple[str, ...], laws: Sequence[Law], most: float = math.inf, some: Table | None = None
+) -> Table:
+    """Combine the values of some axes that obey the laws on them, each law as soon as its axes are bound; with `some`,
+    its rows with them."""
+    table = c.empty() if some is None else some
+    bound, pending = frozenset(table.axes), laws
     for name in names:
         domain = c.problem.domains[name]
         domain = domain if name in axes.POLICY else np.sort(domain)
@@ -78,10 +84,19 @@ GUESSED, DIVIDED_GROWTH = 64, 64
 
 
 def most_divided_first(meshes: Table) -> Iterator[NDArray[np.intp]]:
-    """Split the meshes into growing parts; those that probably need the least memory on a rank are first:
-    those that divide a step into the most pieces."""
-    share = meshes.axes["micro_batch"] / np.prod([meshes.axes[name] for name in SIZES], axis=0, dtype=np.float64)
-    left, size = np.argsort(share, kind="stable"), GUESSED
+    """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
+    return growing(np.argsort(share_of(meshes), kind="stable"))
+
+
+def share_of(meshes: Table) -> NDArray[np.floating[Any]]:
+    """About the share of a step that each rank of a mesh holds: it is smallest where a step is in the most pieces."""
+    pieces = np.prod([meshes.axes[name] for name in SIZES], axis=0, dtype=np.float64)
+    return np.asarray(meshes.axes["micro_batch"] / pieces)
+
+
+def growing(left: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Split positions into growing parts."""
+    size = GUESSED
     while len(left):
         yield left[:size]
         left, size = left[size:], size * DIVIDED_GROWTH
@@ -106,11 +121,18 @@ class Prices(Protocol):
 
     def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
+    def held(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
     def spare(
         self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = ()
     ) -> NDArray[np.floating[Any]]: ...
 
     def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    def work(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    @property
+    def overhead(self) -> float: ...
 
 
 def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:

@@ -27,6 +27,9 @@ class FakePrices:
     shown: float
     """Bytes of the GPU."""
 
+    def held(self, c: Columns) -> NDArray[np.float64]:
+        return 0.95 * self._state(c)
+
     def memory(self, c: Columns) -> NDArray[np.float64]:
         m = self.model
         kept = 1 - 0.1 * np.minimum(_members(c["recompute"]), 5) - 0.6 * (np.asarray(c["recompute"]) >> 7 & 1)
@@ -44,6 +47,13 @@ class FakePrices:
         share = {"low": 0.95, "best": 1.05, "high": 1.15}[case]
         least = min(dispatchers) if dispatchers else np.asarray(c["dispatcher"], float)
         return self.shown - share * self.memory(c) - 1e9 * least
+
+    def work(self, c: Columns) -> NDArray[np.float64]:
+        return self.time(c)
+
+    @property
+    def overhead(self) -> float:
+        return 0.0
 
     def time(self, c: Columns) -> NDArray[np.float64]:
         m = self.model
