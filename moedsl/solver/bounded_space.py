@@ -144,7 +144,7 @@ class BoundedSpace:
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh to search with any policy; 0 if nothing reads them."""
-        if not self._reads_time:
+        if not any(w.needs & SECONDS for w in (*self.c.laws, *self.c.wishes, *self.c.ranks)):
             return np.zeros(self._meshes.rows)
         return self._times if self._meshes is self.legal else self._least_time(self._meshes)
 
@@ -152,11 +152,6 @@ class BoundedSpace:
     def _times(self) -> NDArray[np.floating[Any]]:
         """The least seconds of each legal mesh with any policy."""
         return self._least_time(self.legal) if self.like is None else self.like._times
-
-    @cached_property
-    def _reads_time(self) -> bool:
-        """Whether a law or the ranking reads the time of a step."""
-        return any(w.needs & SECONDS for w in (*self.c.laws, *self.c.wishes, *self.c.ranks))
 
     @property
     def least_seconds(self) -> float:
@@ -281,7 +276,8 @@ class BoundedSpace:
         the best dispatcher."""
         if not table.rows:
             return np.empty(0)
-        rows = _with_each(table, policies)
+        each = {n: np.array([some[n] for some in policies]) for n in policies[0]}
+        rows = table.assume(**policies[0]) if len(policies) == 1 else table.times(each)
         if price == "peak_memory":
             return self.prices.memory(rows).reshape(table.rows, len(policies)).min(axis=1)
         left = self.prices.spare(rows, SPARES[price], self.c.problem.domains["dispatcher"].tolist())
@@ -360,13 +356,6 @@ def _batches(policies: Policies, rows: int) -> Iterator[Policies]:
     """Some policies at a time, so that with each of some rows they are not many rows to price."""
     size = max(1, BATCH // max(1, rows))
     return (policies[at : at + size] for at in range(0, len(policies), size))
-
-
-def _with_each(table: Table, policies: Policies) -> Table:
-    """Every row with each of some policies."""
-    if len(policies) == 1:
-        return table.assume(**policies[0])
-    return table.times({n: np.array([some[n] for some in policies]) for n in policies[0]})
 
 
 def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[str, NDArray[np.floating[Any]]]:

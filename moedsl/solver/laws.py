@@ -94,7 +94,15 @@ class Table(dict[str, Column]):
             return self
         if not columns:
             return self.without_axes()
-        return Table(columns, self._fixed, self._lets).take(np.sort(_first_of_each([*columns.values()])))
+        key, size = np.zeros(self.rows, dtype=np.int64), 1
+        for column in columns.values():
+            low, span = int(column.min()), int(np.ptp(column)) + 1
+            if size * span > MOST_KEYS:
+                values, key = np.unique(key, return_inverse=True)
+                size = len(values)
+            key, size = key * span + (column - low), size * span
+        first = np.sort(np.unique(key, return_index=True)[1])
+        return Table(columns, self._fixed, self._lets).take(first)
 
     def times(self, other: Mapping[str, NDArray[np.int64]]) -> Table:
         """Combine every row with every row of another table."""
@@ -115,18 +123,6 @@ def different(column: NDArray[Any]) -> NDArray[Any]:
     """The different values of a column, in order. For them alone np.unique imports numpy.ma, a hundredth of a plan."""
     ordered = np.sort(column)
     return np.append(ordered[:1], ordered[1:][ordered[1:] != ordered[:-1]])
-
-
-def _first_of_each(columns: Sequence[Column]) -> NDArray[np.intp]:
-    """The first position of each combination of values in some columns of integers."""
-    key, size = np.zeros(len(columns[0]), dtype=np.int64), 1
-    for column in columns:
-        low, span = int(column.min()), int(np.ptp(column)) + 1
-        if size * span > MOST_KEYS:
-            values, key = np.unique(key, return_inverse=True)
-            size = len(values)
-        key, size = key * span + (column - low), size * span
-    return np.unique(key, return_index=True)[1]
 
 
 @frozen

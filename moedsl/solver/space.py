@@ -200,17 +200,13 @@ FULL = axes.BY_NAME["recompute"].encode("full")
 def least_memory_policies(c: Compiled, policies: Table) -> list[dict[str, int]]:
     """The policies that can use the least memory: of those of what memory holds, each for which no other is known to
     use less on every mesh that may have it, with the moves that use the least."""
-    held, cheaper = policies.distinct(MEMORY_POLICIES), _with_cheaper(c, policies)
-    legal = {tuple(some.values()) for some in held.each()}
-    least = [some for some, others in cheaper if legal.isdisjoint(others)]
-    return [{**low, **some} for some in least for low in least_memory_transport(c.problem.domains)]
-
-
-def _with_cheaper(c: Compiled, policies: Table) -> list[tuple[dict[str, int], set[tuple[int, ...]]]]:
-    """Each combination of policies of what memory holds, with changes of one that never use more, legal or not."""
     held = policies.distinct(MEMORY_POLICIES)
     values = {name: different(held.axes[name]).tolist() for name in held.axes if not reading(c, name, MESH)}
-    return [(some, {tuple({**some, **v}.values()) for v in _cheaper(some, values)}) for some in held.each()]
+    legal = {tuple(some.values()) for some in held.each()}
+    # each with its changes of one policy that never use more, legal or not
+    cheaper = ((some, {tuple({**some, **v}.values()) for v in _cheaper(some, values)}) for some in held.each())
+    least = [some for some, others in cheaper if legal.isdisjoint(others)]
+    return [{**low, **some} for some in least for low in least_memory_transport(c.problem.domains)]
 
 
 def _cheaper(some: Mapping[str, int], values: Mapping[str, list[int]]) -> Iterator[dict[str, int]]:
