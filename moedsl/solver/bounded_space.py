@@ -125,6 +125,11 @@ class BoundedSpace:
         return table, kept
 
     @property
+    def _screened(self) -> bool:
+        """Whether this search, or one like it, has already tested which meshes hold their weights."""
+        return "_weights" in vars(self) or (self._same is not None and self._same._screened)
+
+    @property
     def _same(self) -> BoundedSpace | None:
         """A search of the same space under the same laws."""
         return self.like if self.like is not None and self.like.c.laws is self.c.laws else None
@@ -138,7 +143,7 @@ class BoundedSpace:
     def _meshes(self) -> Table:
         """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
         if not self.legal.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
-            return self.legal
+            return self.meshes_that_hold_weights if self._screened else self.legal
         return self._could_fit(self._holding, "peak_memory")
 
     @cached_property
