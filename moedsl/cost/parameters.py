@@ -22,6 +22,7 @@ from functools import lru_cache
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from moedsl.cost import blocks, formats
 from moedsl.cost.blocks import either, in_mtp, kinds, products, routed_width, with_experts, with_window, without_window
@@ -277,6 +278,12 @@ def of_memory(model: Model) -> tuple[str, ...]:
         "one",
     )
     return (*held(model), *(f"{name}_shard" for name in held(model)), *alive)
+
+
+@lru_cache(maxsize=256)
+def is_shard(model: Model) -> NDArray[np.bool_]:
+    """Tell which features of memory are shards, of which a rank of twice the GPUs holds half as much."""
+    return np.array([name.endswith("_shard") for name in of_memory(model)])
 
 
 @lru_cache(maxsize=256)

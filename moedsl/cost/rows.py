@@ -231,9 +231,10 @@ class Known:
     def __init__(self) -> None:
         self._kept: dict[bytes, Floats] = {}
 
-    def prices(self, t: Table, names: Sequence[str], price: Callable[[Table], Floats]) -> Floats:
-        """Return `price(t)`, (..., rows), which depends on the named columns; of few rows, only new ones are priced."""
-        if t.rows > FEW:
+    def prices(self, t: Table, names: Sequence[str], price: Callable[[Table], Floats], many: bool = False) -> Floats:
+        """Return `price(t)`, (..., rows), which depends on the named columns; of few rows, or if `many` are kept too,
+        only new ones are priced."""
+        if t.rows > (MOST if many else FEW):
             return np.concatenate([price(part) for part in t.parts()], axis=-1)
         if len(self._kept) > MOST:
             self._kept = {}

@@ -47,6 +47,8 @@ BATCH = 16_384
 """Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
 OF_ACTIVATIONS = ("recompute", "offload_modules")
 """The policies of memory that do not change what a rank holds at any time of a step."""
+SEVERAL, SEVERAL_ROWS = 4, 1024
+"""The least policies and rows for which one bound of all policies refuses most rows before each is priced."""
 MOST_VALUES = 64
 """Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
 MOST_KEPT = 0.5
@@ -247,6 +249,9 @@ class BoundedSpace:
         kept = np.zeros(table.rows, dtype=bool)
         for may, group in by_meshes(self.c, table, policies):
             left = np.flatnonzero(may & ~kept)
+            if len(group) >= SEVERAL and len(left) >= SEVERAL_ROWS:
+                rest = table.take(left)
+                left = left[self._could_obey(caps, rest, price, self._memory_price(price, rest, group))]
             for some in _batches(group, len(left)):
                 rest = table.take(left)
                 good = self._could_obey(caps, rest, price, self._best_with(price, rest, some))
@@ -283,10 +288,15 @@ class BoundedSpace:
             return np.empty(0)
         each = {n: np.array([some[n] for some in policies]) for n in policies[0]}
         rows = table.assume(**policies[0]) if len(policies) == 1 else table.times(each)
+        best = np.minimum if price == "peak_memory" else np.maximum
+        return best.reduce(self._memory_price(price, rows).reshape(table.rows, len(policies)), axis=1)
+
+    def _memory_price(self, price: str, rows: Table, policies: Policies = ()) -> NDArray[np.floating[Any]]:
+        """A price of memory of each row with the best dispatcher; with some policies, a bound of it with any."""
         if price == "peak_memory":
-            return self.prices.memory(rows).reshape(table.rows, len(policies)).min(axis=1)
-        left = self.prices.spare(rows, SPARES[price], self.c.problem.domains["dispatcher"].tolist())
-        return left.reshape(table.rows, len(policies)).max(axis=1)
+            return self.prices.memory(rows, policies=policies)
+        dispatchers = self.c.problem.domains["dispatcher"].tolist()
+        return self.prices.spare(rows, SPARES[price], dispatchers, policies)
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh with any policy."""
