@@ -292,8 +292,8 @@ def test_a_peak_that_no_rule_reads_is_priced_for_the_kept_rows() -> None:
     priced: list[int] = []
 
     class Counted(Cost):
-        def memory(self, cols, way=None):  # type: ignore[no-untyped-def]
-            found = super().memory(cols, way)
+        def memory(self, cols, way=None, policies=()):  # type: ignore[no-untyped-def]
+            found = super().memory(cols, way, policies)
             priced.append(len(found))
             return found
 
