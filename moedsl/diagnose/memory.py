@@ -83,16 +83,12 @@ def read(texts: Iterable[str]) -> Shortage | None:
     """The numbers of the first text that says how much was asked for; of several, the one that misses most."""
     found: list[Shortage] = []
     for text in texts:
-        parts = {n: e.search(text) for n, e in _EXPRESSIONS.items()}
-        values = {n: _gib(m) for n, m in parts.items() if m}
+        matches = {n: e.search(text) for n, e in _EXPRESSIONS.items()}
+        numbers = {n: [g for g in m.groups() if g] for n, m in matches.items() if m}
+        values = {n: float(value) * _UNITS[unit] for n, (value, unit) in numbers.items()}
         if "tried" in values:
             found.append(Shortage(**values))
     return max(found, key=lambda s: s.missing, default=None)
-
-
-def _gib(m: re.Match[str]) -> float:
-    value, unit = [g for g in m.groups() if g][:2]
-    return float(value) * _UNITS[unit]
 
 
 def compare(s: Shortage, plan: Plan) -> list[Part]:

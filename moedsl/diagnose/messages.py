@@ -50,6 +50,7 @@ OTHER_NAMES = {
     "mbs": "micro_batch_size", "gbs": "global_batch_size",
 }  # fmt: skip
 """Arguments of Megatron-LM (training argument_utils.py:303) and variables that hold a field of another name."""
+_NOT_IMPORTED = {"ImportError", "ModuleNotFoundError"}
 _MACHINES = ("world_size", "data_parallel_size", "dp_size")
 """What follows from the number of GPUs."""
 _STATEMENTS = {
@@ -60,7 +61,9 @@ _STATEMENTS = {
     "pack": "data ...",
 }
 """Statements of the words that are no axes."""
-_WORD = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|--[a-z][a-z0-9-]+|\bseq_length\b")
+_WORDS = {row.path: row.word for s in reversed(SECTIONS) for row in reversed(s.rows) if row.word}
+"""The keyword that decides each field."""
+_NAMED = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|--[a-z][a-z0-9-]+|\bseq_length\b")
 """A field or an argument that a text names."""
 
 
@@ -127,20 +130,21 @@ def find(e: Error) -> list[Message]:
         size = sum(map(len, literals))
         if size < max(best, SHORTEST) or not _has(text, literals):
             continue
-        if m.kind != e.kind and not (e.kind in ("", "logged") or _is_like(m.kind, e.kind)):
+        # a log may show a subclass or an alias of the class that the code names
+        if (
+            m.kind != e.kind
+            and e.kind not in ("", "logged")
+            and not (m.kind.endswith("Error") != e.kind.endswith("Error") or {m.kind, e.kind} <= _NOT_IMPORTED)
+        ):
             continue
         if size > best:
             best, found = size, []
         found.append(m)
     if not found:
         return [m for m in of_frames if m.kind == e.kind and (not m.literals or _has(text, m.literals))][:PLACES]
-    agreeing = [m for m in found if m in of_frames] or [m for m in found if _is_in(m, e.frames)]
+    files = {of_frame(f) for f in e.frames}
+    agreeing = [m for m in found if m in of_frames] or [m for m in found if (m.package, m.file) in files]
     return (agreeing or sorted(found, key=lambda m: (m.kind != e.kind, m.place)))[:PLACES]
-
-
-def _is_like(kind: str, seen: str) -> bool:
-    """Whether a log may show a class under another name: a subclass or an alias of it."""
-    return kind.endswith("Error") != seen.endswith("Error") or {kind, seen} <= {"ImportError", "ModuleNotFoundError"}
 
 
 def _has(text: str, literals: tuple[str, ...]) -> bool:
@@ -182,14 +186,10 @@ def _bare(code: str) -> str:
     return re.sub(r"\s+", " ", code.replace('"', "'")).strip()
 
 
-def _is_in(m: Message, frames: tuple[Frame, ...]) -> bool:
-    return any(of_frame(f) == (m.package, m.file) for f in frames)
-
-
 def reads(m: Message | None, e: Error, plan: Plan | None = None) -> list[Read]:
     """The settings that a check reads or its text names, those in the text first."""
     code = e.frames[-1].code if m is None and e.frames else ""
-    named = [w.removeprefix("--").replace("-", "_") for w in _WORD.findall(f"{e.text} {m.text if m else ''} {code}")]
+    named = [w.removeprefix("--").replace("-", "_") for w in _NAMED.findall(f"{e.text} {m.text if m else ''} {code}")]
     values = decided_fields(plan) if plan else {}
     out: dict[str, Read] = {}
     for name in [*named, *(m.names if m else ())]:
@@ -205,7 +205,7 @@ def _read(name: str, values: Mapping[str, Any], plan: Plan | None) -> Read | Non
     path = fields_by_name().get(OTHER_NAMES.get(name, name))
     if path is None:
         return None
-    word = _words().get(path)
+    word = _WORDS.get(path)
     if word is None:
         return Read(name, path, f"set {path} = ...", values.get(path))
     statement = f"pin {word}=..." if word in axes.BY_NAME else _STATEMENTS.get(word, f"set {path} = ...")
@@ -224,23 +224,11 @@ def fields_by_name() -> Mapping[str, str]:
     return {n: p for n, p in out.items() if "_" in n or n in ("precision", "recompute", "bf16", "fp16", "fp8", "fp4")}
 
 
-@cache
-def _words() -> Mapping[str, str]:
-    """The keyword that decides each field."""
-    return {row.path: row.word for s in reversed(SECTIONS) for row in reversed(s.rows) if row.word}
-
-
 def stating(rules: Iterable[Rule], places: Iterable[Message]) -> list[str]:
     """The rules that state what messages check: they cite its lines, or the one right before."""
-    lines = [(m, *m.lines[m.release]) for m in places]
-    return [r.id for r in rules if r.kind != "symptom" and any(_cites(c, *at) for c in r.cites for at in lines)]
-
-
-def _cites(cite: str, m: Message, first: int, last: int) -> bool:
-    found = re.fullmatch(r"(\w+) (\S+):(\d+)", cite)
-    file = f"training/{m.file}" if m.package == "training" else m.file
-    return (
-        found is not None
-        and (found[1], found[2]) in ((m.package, m.file), ("core", file))
-        and (first - 1 <= int(found[3]) <= last)
-    )
+    cited: set[str] = set()
+    for m in places:
+        first, last = m.lines[m.release]
+        whose = ("core", f"training/{m.file}") if m.package == "training" else (m.package, m.file)
+        cited |= {f"{w} {f}:{n}" for w, f in (whose, (m.package, m.file)) for n in range(first - 1, last + 1)}
+    return [r.id for r in rules if r.kind != "symptom" and not cited.isdisjoint(r.cites)]

@@ -16,7 +16,7 @@ from moedsl.diagnose.scan import Failure, Report
 from moedsl.facts.axes import LAYOUT, show
 from moedsl.planner.plan import Plan
 from moedsl.rules.rule import Rule
-from moedsl.support.text import counted, wrapped
+from moedsl.support.text import counted, ranges, wrapped
 
 Json = dict[str, Any]
 TRY = (
@@ -119,7 +119,8 @@ def text(r: Json) -> str:
     if r["steps"]:
         where = f"iteration {r['steps']['iteration']:,} of {r['steps']['of']:,}"
         head.append(f"training goes on without findings, at {where}" if r["healthy"] else f"the last step: {where}")
-    parts = [head, *(_symptom(s, r["log"], _raised(s, r["errors"])) for s in r["symptoms"])]
+    raised = [next((e for e in r["errors"] if e["place"] and _is_of(s, e)), None) for s in r["symptoms"]]
+    parts = [head, *(_symptom(s, r["log"], e) for s, e in zip(r["symptoms"], raised, strict=True))]
     own = [e for e in r["errors"] if not any(_is_of(s, e) for s in r["symptoms"]) and (e["place"] or e["frame"])]
     parts += [_error(e, r["log"]) for e in own[:SHOWN]]
     if len(own) > SHOWN:
@@ -142,11 +143,6 @@ def text(r: Json) -> str:
 def _is_of(symptom: Json, error: Json) -> bool:
     """Whether a symptom was seen in the lines of an error."""
     return error["first_line"] <= symptom["line"] <= max(error["line"], error["first_line"])
-
-
-def _raised(symptom: Json, errors: Sequence[Json]) -> Json | None:
-    """The error that a symptom is, if NVIDIA's code raised it."""
-    return next((e for e in errors if e["place"] and _is_of(symptom, e)), None)
 
 
 def _error(e: Json, log: str) -> list[str]:
@@ -191,14 +187,7 @@ def _check(e: Json) -> list[str]:
 def _symptom(s: Json, log: str, raised: Json | None) -> list[str]:
     lines = [s["id"], _paragraph(f"  {log}:{s['line']}  ", s["text"])]
     if s["count"] > 1:
-        spans: list[list[int]] = []  # ranks as ranges: 0-3, 7
-        for r in s["ranks"]:
-            if spans and spans[-1][1] == r - 1:
-                spans[-1][1] = r
-            else:
-                spans.append([r, r])
-        ranges = ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in spans)
-        ranks = f", rank{'s' * (len(s['ranks']) > 1)} {ranges}" if ranges else ""
+        ranks = f", rank{'s' * (len(s['ranks']) > 1)} {ranges(s['ranks'])}" if s["ranks"] else ""
         lines.append(f"  on {s['count']:,} lines{ranks}")
     named = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in s.get("details", {}).items())
     rows = {"named": named, **{name: s[name] for name in ("cause", "confirm", "fix")}, "source": "; ".join(s["cite"])}

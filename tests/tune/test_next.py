@@ -177,10 +177,7 @@ def test_diagnose_names_what_an_edit_does_not_save(tmp_path: Path, capsys: pytes
     log = ended(tmp_path / "first", REFUSED.format("20.00 GiB")) / "train.log"
     main(["diagnose", str(log), "--run", str(tmp_path / "run.moe"), "--json"])
     (made,) = json.loads(capsys.readouterr().out)["symptoms"][0]["runs"]
-    assert (
-        "not enough below 64.5, and the run missed 20.0"
-        in made["failures"]["pin recompute=[layernorm, moe_act]"]
-    )
+    assert "not enough below 64.5, and the run missed 20.0" in made["failures"]["pin recompute=[layernorm, moe_act]"]
     assert made["compiled"] is None or made["compiled"]["after"]["peak_gib"] <= 44.5
 
 
