@@ -16,6 +16,7 @@ megatron/core/utils.py:1772).
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 import re
@@ -41,7 +42,8 @@ _SLOWEST = re.compile(rf"MnRtt/Rnk: ({DECIMAL})ms/{COUNT} \| MxRtt/Rnk: ({DECIMA
 _LEAST, _MOST = 1e-6, 1e15
 """Bounds of a measured amount."""
 _PEAK = {"GB": ("mem-max-allocated-gigabytes", 1e9), "MB": ("max allocated", 2**20)}
-WORDS = (b" iteration ", b" memory (", b"Step Time :", b"] datetime: ", b"STRAGGLER DETECTION", b"MnRtt/Rnk")
+WORDS = (b" iteration ", b" memory (", b"Step Time :", b"] datetime: ", b"STRAGGLER DETECTION", b"MnRtt/Rnk",
+         b"'iteration': '", b"'global_step/max_steps': '", b"train_step_timing in s")  # fmt: skip
 """Words of the lines that matter."""
 LONGEST = 1 << 13
 """The most bytes of a line around its word."""
@@ -161,6 +163,36 @@ def read_line(text: str) -> Line | None:
     return None
 
 
+_SWIFT = re.compile(rf"\{{.*'(?:iteration|global_step/max_steps)': '({COUNT})/({COUNT})'.*\}}")
+_NEMO = re.compile(rf"iteration ({COUNT})/({COUNT}) \|(.*)")
+
+
+def lines_of_others(text: str) -> Iterator[Line]:
+    """Read a line of steps that ms-swift or NeMo 2 prints.
+
+    ms-swift prints a dictionary, with the memory that PyTorch reserved, which is no peak of what was allocated. NeMo 2
+    counts iterations from 0 and prints bytes.
+    """
+    if found := _SWIFT.search(text):
+        with suppress(ValueError, SyntaxError):  # a line that was cut
+            said = ast.literal_eval(found[0])
+            per_step = said.get("elapsed_time_per_iteration") or said.get("train_speed(s/it)")
+            rate = said.get("train_speed(iter/s)")
+            seconds = per_step or (1 / rate if rate else 0)
+            if _LEAST <= seconds <= _MOST:
+                loss, norm = (said.get(name) for name in ("loss", "grad_norm"))
+                yield Step("", int(found[1]), int(found[2]), float(seconds), None, loss, norm, None, 0, 0, True)
+    elif found := _NEMO.search(text):
+        fields = _fields(f"{found[3]}|")
+        seconds, batch = (_amount(fields, name) for name in ("train_step_timing in s", "global_batch_size"))
+        if seconds is not None:
+            loss, norm = (fields.get(name) for name in ("reduced_train_loss", "grad_norm"))
+            whole = None if batch is None else int(batch)
+            yield Step("", int(found[1]) + 1, int(found[2]) + 1, seconds, whole, loss, norm, None, 0, 0, True)
+            if peak := _amount(fields, "peak_memory_usage"):
+                yield Memory(0, peak)
+
+
 def _fields(text: str) -> Mapping[str, float]:
     """Read `name: value` before a bar; values that are not numeric are left out, and so is one that no bar ends: a line
     that was cut may have only its first digits."""
@@ -168,7 +200,7 @@ def _fields(text: str) -> Mapping[str, float]:
     for part in text.split("|")[:-1]:
         name, _, value = part.rpartition(":")
         with suppress(ValueError):
-            fields[name.strip()] = float(value)
+            fields[name.strip()] = float(value.partition("/")[0])  # Primus adds the mean so far: 5012.1/5010.3
     return fields
 
 
@@ -195,6 +227,8 @@ def lines(block: bytes) -> Iterator[tuple[int, Line]]:
         for text in split_line(block[max(start, found - LONGEST) : end][:LONGEST].decode("utf-8", errors="replace")):
             if line := read_line(text):
                 yield start, line
+            else:
+                yield from ((start, line) for line in lines_of_others(text))
         at = {word: block.find(word, end) if 0 <= p < end else p for word, p in at.items()}
 
 
