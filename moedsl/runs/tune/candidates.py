@@ -230,6 +230,12 @@ def shared(each: Floats) -> Floats:
 
 
 Json = dict[str, Any]
+CHECK = (
+    "first: the fastest run is slower than its interval. `moedsl gap` says what its log shows; `moedsl profile` of a "
+    "traced step on two nodes tells a slow node or network from the layout; a preflight with `node_check on` tests the "
+    "nodes"
+)
+"""What to do before another experiment with a run that is too slow."""
 SHOWN = 8
 """The candidates that are printed."""
 _AREA = svg.Area(80.0, 30.0, 900.0, 280.0, (0.0, 0.0), (1.0, 1.0))
@@ -244,11 +250,12 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
     fastest = best(done)
     base = fastest.codes if fastest else start
     enough = why_enough(done, found, stop)
-    each = list[Json]()
+    each, slow = list[Json](), False
     for t in done:
         cols = columns([t.codes])
         (step,), (peak,) = chosen.cost.time(cols).tolist(), (chosen.cost.memory(cols) / GIB).tolist()
         factor = uncertainty.doubt(chosen.cost, uncertainty.leaning(chosen.cost, cols, np.array([step]))[0]).factor
+        slow |= t is fastest and (t.step or 0.0) > step * factor
         each.append({
             "name": t.name,
             "changes": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in t.codes.items() if c != base[n]},
@@ -258,13 +265,20 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
             "refused_gib": t.refused_gib if t.out_of_memory else None,
             "predicted_step_s": step, "lower_s": step / factor, "upper_s": step * factor, "predicted_peak_gib": peak,
         })  # fmt: skip
+    # What makes a run slower than its interval also hides what a change gains, so only an expected gain is worth a job
+    gaining = [c for c in found if not slow or c.gain > 0]
+    if not gaining and not enough:
+        enough = (
+            "no single change is expected to be faster, and the run is slower than its interval: find out why first"
+        )
     return {
         "run": chosen.problem.program.name,
         "tried": each,
         "fastest": fastest.name if fastest else None,
         "layout": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in base.items() if n in axes.BY_NAME},
         "candidates": [_json(c, base, fastest) for c in found],
-        "next": None if enough else _json(found[0], base, fastest),
+        "check": CHECK if slow else None,
+        "next": None if enough else _json(gaining[0], base, fastest),
         "stop": enough,
     }
 
@@ -315,7 +329,8 @@ def text(r: Mapping[str, Any]) -> str:
         last = f"next: {candidate(c)}"
         if c["expected"] is not None:
             last += f"; {c['expected']:.1%} can be expected, because it is kept only if it is faster"
-    return "\n".join([*lines, "", *(wrapped(line, "", "  ", width=110) for line in (*notes, last))]) + "\n"
+    checks = [r["check"]] if r["check"] else []
+    return "\n".join([*lines, "", *(wrapped(line, "", "  ", width=110) for line in (*notes, *checks, last))]) + "\n"
 
 
 def candidate(c: Mapping[str, Any]) -> str:
