@@ -347,7 +347,7 @@ MIXER = {
     "mamba_state": "mamba_state_dim",
     "mamba_groups": "mamba_num_groups",
 }
-"""Fields that every provider has; they are meaningful only with a pattern."""
+"""Fields that every provider has; they are meaningful only with a layer pattern."""
 DELTA_NET = {
     "linear_key_heads": "linear_num_key_heads",
     "linear_value_heads": "linear_num_value_heads",

@@ -53,7 +53,7 @@ class Function:
     result: Type
     doc: str
     row: Callable[..., Value] | None = None
-    """None if the problem supplies it."""
+    """The value for one row; None if the problem supplies the function."""
     column: Callable[..., Column] | None = None
     takes: Type = field(default=NUMBER)
 

@@ -47,7 +47,7 @@ class Shipped(JsonForm):
 
     @property
     def target(self) -> str:
-        """The recipe as an argument of `lint`, `verify` and `diff`."""
+        """The recipe's name as an argument of `lint`, `verify` and `diff`."""
         return f"{self.module}:{self.name}"
 
     @property

@@ -221,7 +221,7 @@ class DataStmt(Node):
 
 @frozen
 class WeightsStmt(Node):
-    """``weights hf "ORG/NAME"`` or ``weights "path"``: `value` is a path, or a name after a `word`."""
+    """``weights hf "ORG/NAME"`` or ``weights "path"``: `value` is a path, or a name if there is a `word`."""
 
     word: Name | None
     value: String

@@ -136,7 +136,7 @@ class _Parse:
             raise Unexpected(e.pos_in_stream) from None
 
     def feed(self, token: Token) -> Any:
-        """Feed one token to the parser; a keyword that cannot be here (``seq`` in a model's facts) becomes a name."""
+        """Feed one token to the parser; a keyword that cannot be here (``seq`` in a model's facts) is a plain word."""
         try:
             return self.cursor.feed_token(token)
         except UnexpectedToken:

@@ -84,7 +84,7 @@ class Brackets:
 
 
 def brackets(text: str) -> Brackets:
-    """Pair brackets in one pass; brackets opened inside a closed pair stay unclosed.
+    """Pair brackets in one pass; when a bracket closes, those still open inside it are unclosed.
 
     A block starts a new frame, so ``)`` never closes a ``(`` from outside the block.
     """

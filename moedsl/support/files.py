@@ -58,7 +58,7 @@ def written_by_us(name: str, text: str) -> str:
 
 
 def written_as(path: Path) -> str | None:
-    """Return the hash in a file's marker; None if there is no file or moedsl did not write it as it is."""
+    """Return the hash in a file's marker; None if the file is missing, edited or not from moedsl."""
     text = _text(path)
     found = _marker(path.name, text)
     return found[1] if found and written_by_us(path.name, text) == "ours" else None
