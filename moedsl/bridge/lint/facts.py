@@ -106,7 +106,7 @@ def _hybrid(r: Recipe) -> Facts:
 
 
 def _delta_nets(r: Recipe) -> Facts:
-    """Return the facts of linear attention; `linear_every` is the period of full-attention layers, 0 if it is 1.
+    """Return the facts of linear attention; `linear_every` is the period of full attention, 0 if all layers have it.
 
     The period comes from a number, or from a list in which 0 marks full attention (core
     models/gpt/experimental_attention_variant_module_specs.py:402-420); an irregular list has none.
