@@ -1,4 +1,4 @@
-"""Answer questions about runs that need more than one compile, or more than one layout.
+"""Answer questions about runs that take more than one compile, or more than one layout.
 
 Input: the `Result` of compiler.py. Output: a JSON value for each answer, and its text.
 
