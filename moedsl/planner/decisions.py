@@ -136,7 +136,7 @@ def _entry(
     name: str, value: Any, origin: str, because: str | None, rule: Rule | None = None, cites: Sequence[str] = (),
     others: tuple[OtherValue, ...] = (),
 ) -> Decision:  # fmt: skip
-    """Make a decision; its sources are those of its rule, if it has one, and `cites`."""
+    """Make a decision; its sources are its rule's sources, if there is a rule, and `cites`."""
     cite = tuple(dict.fromkeys([*(rule.cites if rule else ()), *cites]))
     return Decision(
         name=name, value=value, origin=origin, rule=rule and rule.id, because=because, cite=cite, alternatives=others,

@@ -85,7 +85,7 @@ class Ladder(JsonForm):
     open: tuple[Opened, ...]
     held: tuple[Opened, ...]
     from_: Gain | None
-    """The gain of this phase over the one before it."""
+    """The gain of this phase over the phase before it."""
     next: tuple[NextPhase, ...]
     folding: Folding
     notes: tuple[Note, ...]

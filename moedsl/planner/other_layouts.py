@@ -86,7 +86,7 @@ class ShippedRecipe(JsonForm):
     changes: Mapping[str, Any]
     """Axes that differ from the plan, with the recipe's values."""
     written_for: Mapping[str, Any]
-    """The length, batch and number formats of the recipe that differ from those of this run."""
+    """The recipe's length, batch and number formats where they differ from this run's."""
     refused_by: str | None
     """The law that its layout breaks in this run."""
     because: str | None
@@ -104,7 +104,7 @@ class ShippedRecipe(JsonForm):
 
     @property
     def is_benchmark(self) -> bool:
-        """Whether it is one of NVIDIA's benchmark recipes, which are not meant for training."""
+        """Whether this is an NVIDIA benchmark recipe, which is not meant for training."""
         return recipes.of_benchmark(self.target)
 
 

@@ -204,7 +204,7 @@ class Ranked(Compared):
 
 @frozen
 class Behind(JsonForm):
-    """The first key of the ranking that puts the plan above a layout that is faster or needs less memory."""
+    """The first ranking key that puts the plan above a layout that beats it in memory and speed."""
 
     rule: str
     key: str

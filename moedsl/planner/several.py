@@ -24,7 +24,7 @@ class SweptRun(JsonForm):
     step_time_s: float
     useful_tokens_per_s_per_gpu: float
     speedup: float
-    """Useful tokens a second and GPU over those of the first run."""
+    """Useful tokens a second and GPU, relative to the first run."""
     peak_gib: float
 
 

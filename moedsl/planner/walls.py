@@ -134,7 +134,7 @@ class Mfu(JsonForm):
 
 @frozen
 class Walls(JsonForm):
-    """The walls of the plan, and the one that loses most of the step."""
+    """The walls of the plan, and which of them loses most of the step."""
 
     memory: MemoryWall
     communication: CommunicationWall
