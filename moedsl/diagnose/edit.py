@@ -91,7 +91,7 @@ def _settled(edit: str, present: Mapping[str, Any]) -> str | None:
 
 
 def _statements(text: str) -> tuple[ast.Item, ...]:
-    """Parse a text into statements; empty if it is not one, or only a bare name, which belongs to the prose."""
+    """Parse a text into statements; empty if it has none or only a bare name, which belongs to the prose."""
     module, found = parse(Source("<fix>", text))
     if module is None or found or any(isinstance(i, ast.BareStmt | ast.UseDecl) for i in module.items):
         return ()

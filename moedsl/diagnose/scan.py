@@ -187,7 +187,7 @@ class Scan:
     last_error: tuple[int, str] | None = None
     first_failure: Failure | None = None
     learning_rate: float | None = None
-    """The last learning rate in the blocks so far."""
+    """The last learning rate above zero in the blocks so far."""
     errors: Errors = field(factory=Errors)
     health: Health = field(factory=Health)
     steps: int = 0

@@ -107,7 +107,7 @@ def unanswered(law: Law, p: Program, within: str = "") -> str:
 
 
 def against(other: Row, row: Row, close: bool = False) -> str:
-    """Compare another layout with the plan's in a few words; `close` if the estimate cannot tell their steps apart."""
+    """Write how a layout differs from the plan's; `close`: the estimate cannot tell their step times apart."""
     return change(other.step_time / row.step_time - 1, (other.peak_memory - row.peak_memory) / GIB, close)
 
 

@@ -65,7 +65,7 @@ class Checkpoints(JsonForm):
     best_interval_s: float
     """The interval that keeps most training, before limits."""
     because: str
-    """Why the interval is as it is."""
+    """The reason for the interval."""
     kept: int | None
     """Number of checkpoints kept on the file system; null if all are kept."""
     kept_gb: float | None

@@ -50,7 +50,7 @@ class Decision(JsonForm):
     among: str | Absent | None = ABSENT
     """For an axis: the rule that gives the advice."""
     effect: str
-    """What changing it changes: execution, experiment or benchmark."""
+    """What changing the value affects: execution, experiment or benchmark."""
 
     @property
     def told(self) -> str:
@@ -156,7 +156,7 @@ def other_values(
         effect, longer = neighbours.effect(n, row), None
         if n.refused_by is None:
             longer = n.step_time / row.step_time - 1
-            if longer < 0:  # why the plan does not have a faster one
+            if longer < 0:  # say why the plan does not have this faster value
                 farther = ", but farther from what has run" if chosen.preference else ""
                 effect += neighbours.outranked(chosen.compiled, n, row) or farther
         found[n.axis].append(OtherValue(axes.BY_NAME[n.axis].decode(n.code), effect, longer))

@@ -44,7 +44,7 @@ class Stage(JsonForm):
     params: int
     """Parameters on a rank."""
     expert_params: int
-    """Those of `params` that are in routed experts."""
+    """Parameters of routed experts, which `params` includes."""
     weights_gib: float
     gradients_gib: float
     optimizer_gib: float
@@ -104,7 +104,7 @@ class Faster(JsonForm):
     lower_gib: float
     """Low case of all memory on the GPU."""
     upper_gib: float
-    """High case of all memory on the GPU: more than it has."""
+    """High case of all memory on the GPU: more than the GPU has."""
     step_time_s: float
     against_plan: str
     statement: str

@@ -43,10 +43,10 @@ class Opened(JsonForm):
 
 @frozen(kw_only=True)
 class Gain(JsonForm):
-    """A layout compared with another one."""
+    """A layout compared with another layout."""
 
     phase: str | None = None
-    """The earlier phase, if the other layout is from one."""
+    """The earlier phase that the other layout is from, if any."""
     changes: Mapping[str, Any]
     """Axes with their new values."""
     step_time_s: float
@@ -92,7 +92,7 @@ class Ladder(JsonForm):
 
 
 AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
-"""The phases after each phase, up to the first that may change the layout."""
+"""For each phase, the phases after it, up to the first that may change the layout."""
 
 
 def of_run(chosen: Chosen) -> Ladder:

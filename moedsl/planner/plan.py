@@ -81,9 +81,9 @@ class Plan(JsonForm):
     batch: Batch
     policy: Policy
     samples: SamplesPlan | None = None
-    """With `task sft` or `task peft` on the text of `data`."""
+    """Only with `task sft` or `task peft` on text `data`."""
     adapter: AdapterPlan | None = None
-    """With `task peft`."""
+    """Only with `task peft`."""
     derived: Mapping[str, Any]
     """Bridge fields that follow from the layout."""
     env: Mapping[str, Any]
@@ -121,7 +121,7 @@ class Plan(JsonForm):
     against_4k: Compared4k | None = None
     """Only for sequences of 32k tokens or more."""
     ladder: Ladder | None = None
-    """With --ladder, and for a workflow."""
+    """Only with --ladder, or for a workflow."""
     top: tuple[Ranked, ...] | None = None
     """With --top: the best layouts."""
     pareto: Pareto | None = None

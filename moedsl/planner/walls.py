@@ -45,7 +45,7 @@ class BoughtBack(JsonForm):
     """Memory that one policy saves, and what it costs."""
 
     by: str
-    """The axis."""
+    """The axis that saves the memory."""
     value: Any
     gib: float
     paid_s: float
@@ -57,7 +57,7 @@ class MemoryWall(JsonForm):
     """The memory wall. Shares are of the GPU's memory, but `paid` is a share of the step time."""
 
     share: float
-    """Share at the peak."""
+    """Share in use at the peak."""
     bought_back: tuple[BoughtBack, ...]
     paid_s: float
     """Seconds of the step that saving memory costs."""
@@ -106,7 +106,7 @@ class Try(JsonForm):
     helps: bool
     against_plan: str
     changes: str
-    """execution, experiment or benchmark."""
+    """What the change affects: execution, experiment or benchmark."""
 
 
 @frozen

@@ -150,7 +150,7 @@ def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) ->
 
 
 MOST = 12
-"""The most alternatives of a size, the nearest first."""
+"""The most alternatives listed for a size: the nearest ones."""
 
 
 def axis_values(p: Program, axis: axes.Axis, gpus: int, chosen: int) -> list[int]:

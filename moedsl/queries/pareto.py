@@ -86,7 +86,7 @@ class Front(Search):
         memory, time = left["peak_memory"], left["least_time"]
         ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (memory, time, np.log(memory * time))]
         left, size = left.take(np.argsort(np.minimum.reduce(ranks), kind="stable")), FIRST_CHUNK
-        while left.rows:  # in growing chunks, without the meshes that `found` dominates by then
+        while left.rows:  # price growing chunks, and drop meshes that `found` already dominates
             part = left.take(np.arange(min(size, left.rows)))
             held = self._could_hold(self._held(part, self.policies), "peak_memory")
             if held.rows:
