@@ -199,7 +199,8 @@ def _aware(w: Planned) -> bool:
 def _overlap(w: Planned) -> bool:
     """Whether data-parallel communication overlaps with compute; FSDP requires it.
 
-    Else not if a batch may leave the vision tower without gradients (bridge recipes/qwen_vl/h100/qwen3_vl.py:123).
+    Without FSDP, it is off if a batch may leave the vision tower without gradients (bridge
+    recipes/qwen_vl/h100/qwen3_vl.py:123).
     """
     return _fsdp(w) or not w.vision
 

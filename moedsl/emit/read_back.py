@@ -168,7 +168,7 @@ def precision(r: Configuration) -> str | None:
 
 
 def sharding(r: Configuration) -> str:
-    """Return fsdp if Megatron FSDP shards everything, else optimizer: data parallelism shards only its state."""
+    """Return fsdp if Megatron FSDP shards everything, else optimizer: only its state is sharded."""
     return "fsdp" if r.get("ddp.use_megatron_fsdp") or r.get("dist.use_megatron_fsdp") else "optimizer"
 
 
