@@ -21,7 +21,7 @@ from moedsl.support.text import in_json, made_for
 
 T = TypeVar("T")
 QUIET_FOR = 0.7
-"""Seconds before progress is shown."""
+"""Seconds before progress is printed."""
 
 
 def source_of(a: Namespace) -> Source:
@@ -130,7 +130,7 @@ def tell(text: str) -> None:
 
 
 class Progress:
-    """Report on stderr what is being done, if it takes long."""
+    """Report on stderr what is being done, once it takes longer than QUIET_FOR."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

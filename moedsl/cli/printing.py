@@ -61,7 +61,7 @@ def typed(a: Namespace) -> str:
 
 
 def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
-    """Print the plans, or the output of the requested stage; `next` are the commands that come next."""
+    """Print the plans, or the output of the requested stage; `next` are the commands to suggest."""
 
     def section(name: str) -> str:
         """Format this section of each plan."""

@@ -1,4 +1,4 @@
-"""List what the importer reads of each Hugging Face `model_type`: tables, no code.
+"""List what the importer reads for each Hugging Face `model_type`: tables, no code.
 
 Line numbers cite Megatron Bridge 0.6.2, below ``megatron/bridge/``.
 """
@@ -206,7 +206,7 @@ _GPT_OSS_BIAS = Const(True, "models/gpt_oss/gpt_oss_bridge.py:62")
 _M3 = "models/minimax_m3/minimax_m3_bridge.py"
 _K25 = "models/kimi_vl/kimi_k25_vl_bridge.py"
 _MOON = "models/kimi_vl/modeling_kimi_k25_vl.py:157"
-"""Where Bridge loads the tower from the model's repository."""
+"""The line where Bridge loads the vision tower from the model's repository."""
 
 _STEP = "models/stepfun/step35"
 
@@ -573,7 +573,7 @@ PLUMBING = (
     Only("pruned_heads", ({},), "all layers must be alike"),
     Only("mlp_bias", (False,), "biases are what Megatron Bridge makes them for a family"),
 )
-"""Checks that every configuration gets."""
+"""Checks for every configuration."""
 
 FLAT: Mapping[str, str] = {"minimax_m3": "minimax_m3_vl"}
 """`model_type` of a language model alone, with its fields at the top level -> the family that it belongs to. NVIDIA's

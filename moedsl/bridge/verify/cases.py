@@ -168,7 +168,7 @@ LONGEST = 2000
 
 @frozen
 class Refusal(JsonForm):
-    """An exception of NVIDIA's code: its message, and the line that raised it."""
+    """An exception from NVIDIA's code: its message, and the line that raised it."""
 
     where: str
     """file:line below site-packages, or in the recipe."""
@@ -210,7 +210,7 @@ class Change(JsonForm):
     before: Any
     after: Any
     origin: str = "recipe"
-    """The origin of the value: plan, recipe (or a recipe below it), or default if nobody set it."""
+    """The origin of the value: plan, recipe (or one of its base recipes), or default if nobody set it."""
     by: str = ""
     """file:line that assigned the new value, below site-packages; "" if unknown."""
 
@@ -263,7 +263,7 @@ class Report(JsonForm):
 
 
 def failed(file: str, id: str, message: str, help: str = "") -> Report:
-    """Make a report of a check that failed, with the reason."""
+    """Make the report of a check that failed; `message` is the reason."""
     require_declared(id, "error")
     return Report(file, "failed", message=message, id=id, help=help)
 

@@ -211,7 +211,7 @@ _COPIED = ("comm_overlap", "mixed_precision")
 
 
 def compare_config(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mismatch, ...]:
-    """Compare the plan's decided values with the updated config."""
+    """Compare the plan's decided values with the configuration after Bridge's update."""
     plan = case.plan
     if plan is None:
         return ()

@@ -65,7 +65,7 @@ def _try(out: list[Refusal], question: str, asked: Callable[[], object]) -> None
 
 
 def microbatches(config: Any) -> int:
-    """Call Megatron-Core's own calculator (core/num_microbatches_calculator.py)."""
+    """Return the number of microbatches by Megatron-Core's own calculator (core/num_microbatches_calculator.py)."""
     from megatron.core import num_microbatches_calculator as calculator
 
     calculator.unset_num_microbatches_calculator()
@@ -77,8 +77,8 @@ def microbatches(config: Any) -> int:
 
 
 def _schedule(config: Any, groups: Any, count: int) -> None:
-    """Check microbatch groups against PP and the number of microbatches: core/pipeline_parallel/schedules.py, the
-    interleaved schedule."""
+    """Check the microbatch group size against PP and the number of microbatches, by the interleaved schedule in
+    core/pipeline_parallel/schedules.py."""
     import torch
 
     schedules: Any = importlib.import_module("megatron.core.pipeline_parallel.schedules")
@@ -106,7 +106,8 @@ def _schedule(config: Any, groups: Any, count: int) -> None:
 
 
 def _moe_forward(config: Any, groups: Any) -> None:
-    """Check tensor parallel training without sequence parallel: core/transformer/moe/moe_layer.py, MoELayer.forward."""
+    """Check for tensor-parallel training without sequence parallelism: core/transformer/moe/moe_layer.py,
+    MoELayer.forward."""
 
     class Layer(_Stop):
         training, attn_tp_group = True, groups.tp
@@ -125,7 +126,7 @@ def _sharded_mesh(config: Any, groups: Any) -> None:
 
 
 def _quantisation(model: Any) -> None:
-    """Check that this GPU computes in the format: transformer_engine/pytorch/quantization.py."""
+    """Check that this GPU supports the number format: transformer_engine/pytorch/quantization.py."""
     if not (model.fp8 or getattr(model, "fp4", None)):
         return
     recipes: Any = importlib.import_module("megatron.core.fp8_utils")
@@ -145,7 +146,8 @@ UNTURNED = (
 
 
 def ask_stage(config: Any, chunks: Sequence[Any], groups: Any) -> tuple[list[Refusal], list[str]]:
-    """Return the refusals for the model chunks of one rank, and its silent errors. Call inside `meta_device`."""
+    """Return the refusals for the model chunks of one rank, and cautions about silent errors. Call inside
+    `meta_device`."""
     refused: list[Refusal] = []
     cautions: list[str] = []
     if config.model.overlap_moe_expert_parallel_comm:

@@ -191,7 +191,7 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
 
 
 def prepare(model: Any) -> None:
-    """Make the model build shapes only: no initialisation, quantised copies, fused gradient buffers or kernel
+    """Configure the model to build shapes only: no initialisation, quantised copies, fused gradient buffers or kernel
     packages."""
 
     def absent(*args: object, **kwargs: object) -> None:

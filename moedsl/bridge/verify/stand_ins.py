@@ -37,7 +37,7 @@ EXTENSION = "transformer_engine_torch"
 
 
 class _OnDemand(type):
-    """A class of the extension, or an enum whose members are made when they are read."""
+    """The type of each class in the extension; an enum's members are made when they are read."""
 
     _members: dict[str, Any]
     _number: int
@@ -246,7 +246,7 @@ def processors() -> Generator[list[str]]:
         def load(cls: type, name: str, *more: Any, **options: Any) -> Any:
             try:
                 return real(cls, name, *more, **options)
-            except OSError:  # transformers' word for files that are not here
+            except OSError:  # transformers raises it for files that are not here
                 replaced.append(f"the files of {name} that a dataset of images reads (not on this machine)")
                 return MagicMock(name=name)
 

@@ -33,7 +33,7 @@ class _RefusedError(Exception):
 
 @define
 class _Findings:
-    """The answers so far, from which a report can be made at any time."""
+    """The answers so far; a report can be made from them at any time."""
 
     refusals: list[Refusal] = field(factory=list)
     mismatches: list[Mismatch] = field(factory=list)

@@ -54,7 +54,7 @@ from moedsl.support.source import Source, Span
 
 
 def diagnose(a: Namespace) -> int:
-    """Explain what went wrong in a log. Exit 0 if a log shows a run that ended well or goes on healthily, else 1."""
+    """Explain what went wrong in a log. Exit 0 if a log shows a healthy run, ended or still running; else 1."""
     library, source, found = library_of(a.run)
     # text of a log, not a path: no file has that name, and it has spaces
     is_text = "\n" in a.log or (any(c.isspace() for c in a.log) and not _exists(a.log))
@@ -105,7 +105,7 @@ def _exists(path: str) -> bool:
 
 
 def _file(path: str) -> Opened:
-    """Open a log as a binary stream, or report why not."""
+    """Open a log as a binary stream, or say why it cannot be opened."""
 
     def wrong(id: str, what: str, help: str) -> Opened:
         return path, error(id, f"{path} {what}", Label(Span(path, 0, 0)), help=help)
@@ -173,7 +173,7 @@ def memory(a: Namespace) -> int:
 
 
 def _read_snapshot(path: Path) -> list[snapshot.Memory] | Diagnostic:
-    """Read the devices of a snapshot, or say why not."""
+    """Read the memory of each device in a snapshot, or say why it cannot be read."""
     at = Label(Span(str(path), 0, 0))
     if Path(os.path.realpath(path)).is_fifo():  # a shell's pipe has no file as its real path, and is read
         return error("read.special", at, path=path)
@@ -269,7 +269,7 @@ def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnosti
 
 
 def plans_of(source: Source) -> Result | None:
-    """Plan the runs of a file; None if it has only rules. Raises Refused if they have no plan."""
+    """Plan the runs of a file; None if it has only rules. Raises Refused if a run has no plan."""
     result = compile_source(source, "plan", console.Progress())
     if not result.failed:
         return result

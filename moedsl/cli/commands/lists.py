@@ -63,7 +63,7 @@ def models(a: Namespace) -> int:
 
 
 def targets(a: Namespace) -> int:
-    """List the releases of Megatron Bridge that recipes are written for, or fetch one to verify with."""
+    """List the releases of Megatron Bridge that recipes are written for, or fetch one to verify recipes with."""
     from moedsl.bridge.verify import environments
     from moedsl.facts.releases import RELEASES, Release, default, named
 

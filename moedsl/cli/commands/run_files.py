@@ -54,7 +54,7 @@ _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
 
 
 def init(a: Namespace) -> int:
-    """Write a first run file from three answers, with comments that say what comes next."""
+    """Write a first run file from three answers, with comments that name the next steps."""
     path = Path(a.file)
     if os.path.lexists(path):  # writing to a dangling link would make a file elsewhere
         raise Refused([error("init.exists", path=path)])
