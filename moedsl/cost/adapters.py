@@ -27,7 +27,7 @@ COLLECTIVES: Mapping[Split, float] = {"outputs": 2.0, "inputs": 4.0, "neither": 
 one after the second unless TP splits the linear's outputs (bridge peft/utils.py:1007-1047). Backward sums the gradient
 between the products (core tensor_parallel/layers.py:1066), and gathers a gradient that forward scattered (bridge
 peft/utils.py:1240)."""
-SUMMED: Mapping[str, float] = {"shared": 2.0, "each": 0.0, "outer": 1.0}
+SUMMED: Mapping[str, float] = {"none": 0.0, "shared": 2.0, "each": 0.0, "outer": 1.0}
 """The number of an expert adapter's weights whose gradients EP sums in a microbatch, by `Adapter.experts` (bridge
 peft/utils.py:1282, :2408)."""
 
