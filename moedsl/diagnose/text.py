@@ -1,4 +1,4 @@
-"""Print a diagnosis from its JSON."""
+"""Write a diagnosis as JSON, and print it from that."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def to_json(
     rules: Sequence[Rule] = (),
     plan: Plan | None = None,
 ) -> Json:
-    """Write the report as JSON, with `attempts` and `remarks` by the id of a symptom if there is a run file.
+    """Write the report as JSON; with a run file, `attempts` and `remarks` are given by symptom id.
 
-    Each error has its place in NVIDIA's code, the `rules` that state what failed there, and what it reads in `plan`.
+    Each error has its place in NVIDIA's code, the `rules` that state what it checks, and the settings that it reads
+    with their values in `plan`.
     """
     error = {"line": r.last_error[0], "text": r.last_error[1]} if r.last_error else None
     first = asdict(r.first_failure, filter=lambda a, _: a.name != "from_rank") if r.first_failure else None
@@ -80,7 +81,7 @@ def to_json(
 
 
 def _error_json(e: Error, rules: Sequence[Rule], plan: Plan | None) -> Json:
-    """An error with its place, what is checked there, the settings that this reads, and our rule that states it."""
+    """Write an error with its place in NVIDIA's code, the check there, the settings it reads, and our rules on it."""
     places = messages.find(e)
     m = places[0] if places else None
     frame = next((f for f in reversed(e.frames) if messages.of_frame(f)), None)
@@ -146,7 +147,7 @@ def _is_of(symptom: Json, error: Json) -> bool:
 
 
 def _error(e: Json, log: str) -> list[str]:
-    """An error that no symptom knows, by its place."""
+    """Print an error that no symptom matches, with its place."""
     place, frame = e["place"], e["frame"]
     if place:
         title = f"{PACKAGES[place['package']]}: {place['file']}, {place['function'] or 'the module itself'}"
@@ -162,7 +163,7 @@ def _error(e: Json, log: str) -> list[str]:
 
 
 def _check(e: Json) -> list[str]:
-    """What the code checks at the place of an error, what that reads, and what to change."""
+    """Print what the code at an error's place checks, the settings that it reads, and what to change."""
     place, out = e["place"], list[str]()
     if place and place["check"]:
         out.append(
@@ -198,7 +199,7 @@ def _symptom(s: Json, log: str, raised: Json | None) -> list[str]:
     for run in s.get("runs", []):
         p = run["compiled"]
         if p is None:
-            # each reason once, after the edits that it refuses
+            # print each reason once, after the edits to which it applies
             refused: dict[str, list[str]] = {}
             for edit, why in run["failures"].items():
                 refused.setdefault(why, []).append(f"`{edit}`")
@@ -213,7 +214,7 @@ def _symptom(s: Json, log: str, raised: Json | None) -> list[str]:
 
 
 def _memory(m: Json) -> list[str]:
-    """The numbers of an out-of-memory message, and the plan's."""
+    """Print the numbers in an out-of-memory message next to the plan's."""
     asked = f"{m['tried']:.2f} GiB asked for"
     asked += f", {m['free']:.2f} free: {m['missing']:.2f} missing" if "free" in m else ""
     held = [f"{name} {m[key]:.1f}" for key, name in _HELD.items() if key in m]
@@ -231,7 +232,7 @@ _HELD = {"allocated": "tensors", "graphs": "of them in graphs' pools", "unused":
 
 
 def _became(p: Json) -> str:
-    """What an edit changes, and the estimate with it."""
+    """Write what an edit changes, and the new estimate."""
     a, b = p["after"], p["before"]
     changed = ", ".join(
         f"{k} {'not set' if v['before'] is None else show(v['before'])} -> {show(v['after'])}"
