@@ -362,7 +362,8 @@ class Cost:
     def _microbatch(self, t: Table, pairs: bool) -> Floats:
         """Return a microbatch's seconds by feature of `parameters.of_time`, for every row of `t`.
 
-        With `pairs`, microbatches run in pairs, and the result (2, features, rows) adds a microbatch that runs alone.
+        With `pairs`, the result is (2, features, rows): a microbatch that runs together with another, and one that runs
+        alone.
         """
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         each = step.matrix(self.model, priced, step.MICROBATCH, t.rows)
@@ -405,7 +406,7 @@ FITS, TIGHT, NOT = "FITS", "TIGHT", "DOES NOT FIT"
 
 @frozen
 class Spread:
-    """The change of the peak, in bytes, if one uncertain term alone is low (negative) or high."""
+    """The change of the peak, in bytes, if only one uncertain term is low (negative change) or high."""
 
     name: str
     least: float

@@ -36,10 +36,10 @@ from moedsl.solver.space import (
 from moedsl.support import limits
 
 BATCH = 16_384
-"""Rows whose memory is bounded at a time; a row of a small table is repeated with many policies at once."""
+"""Maximum pairs of a row and a policy whose memory is bounded at a time; a small table takes many policies at once."""
 MOST_VALUES = 64
-"""Maximum combinations of the policies that a wish reads besides the mesh for which the wish is evaluated; the best is
-its bound."""
+"""A wish that reads policies besides the mesh is bounded by its best value over their combinations, up to this
+number."""
 LEAST_TIME = "least_time"
 """The column with the minimum seconds of each mesh, if they are known."""
 

@@ -30,7 +30,7 @@ from moedsl.solver.space import FIRST_BLOCK, GROWTH, LARGEST_CHUNK, SLACK, combi
 FIRST_CHUNK = 2048
 """Expanded rows in the first chunk."""
 SPREAD = 12
-"""Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
+"""In a large space, meshes per row of the first chunk: there more meshes have a bound below the best row."""
 FEW = 16_384
 """Up to this number of combinations of meshes and policies, all are priced, because bounds would take longer."""
 POLICIES = frozenset(MEMORY_POLICIES + TRANSPORT_POLICIES)
@@ -380,8 +380,8 @@ class Answer:
     row: Row | None
     legal: int
     least_needed: float
-    """Without a row: the minimum bytes that any legal mesh needs in the case of the memory estimate that must fit.
-    Infinite with a row, or without a legal mesh."""
+    """Minimum bytes that any legal mesh needs in the case of the memory estimate that must fit, if there is no row;
+    infinite if there is a row or no legal mesh."""
 
 
 @define
