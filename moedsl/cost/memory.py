@@ -140,7 +140,7 @@ def counts(m: Model, t: Table, learns: Trained) -> Counts:
 
 
 def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained, case: Case) -> dict[str, Prices]:
-    """Return the bytes of each kind by feature, for every row of `t`, in one `case` of the uncertain terms."""
+    """Return the bytes by kind and feature, for every row of `t`, in one `case` of the uncertain terms."""
     n = counts(m, t, learns)
     size = activations.sizes(m, t, seq, learns.language, learns.adapter)
     size = evolve(size, unfused=case.unfused, scores=case.scores)
@@ -330,8 +330,10 @@ def _outside(name: str, ends: Mapping[str, float], because: str) -> OutsidePart:
 
 
 def reserved(hw: Hardware) -> dict[str, float]:
-    """Return what the driver keeps of the memory in which a layout must fit, by case. A data sheet's figure, where it
-    is all that is known, is less than a program gets."""
+    """Return the bytes that the driver keeps of the memory in which a layout must fit, by case.
+
+    A data sheet's memory, if nothing else is known, is less than a program gets.
+    """
     if hw.visible and not hw.torch_total:
         return hw.constants.ends("driver")
     return dict.fromkeys(("low", "best", "high"), hw.shown - hw.total)

@@ -98,7 +98,7 @@ def _linears(m: Model, around: int, width: int, split: int) -> int:
 
 def mamba(m: Model, tp: int) -> int:
     """Count a Mamba-2 layer with its norm (core ssm/mamba_mixer.py:263-409): one projection to z, x, B, C and the time
-    steps, a convolution of 4 over x, B and C, three numbers a head, a norm, and the projection back."""
+    steps, a convolution of width 4 over x, B and C, three numbers per head, a norm, and the projection back."""
     inner, shared = m.mamba_heads * m.mamba_head_dim // tp, 2 * m.mamba_groups * m.mamba_state // tp
     heads = m.mamba_heads // tp
     entering = m.hidden + m.hidden * (2 * inner + shared + heads)
@@ -107,8 +107,8 @@ def mamba(m: Model, tp: int) -> int:
 
 def delta_net(m: Model, tp: int) -> int:
     """Count a gated delta net with its input norm (core ssm/gated_delta_net/common.py:225-320): one projection to
-    queries, keys, values, the gate and two numbers a head, a convolution of 4 over the first three, a decay and a bias
-    for each head, a norm of one head's width that is whole on each rank, and the projection back."""
+    queries, keys, values, the gate and two numbers per head, a convolution of width 4 over queries, keys and values, a
+    decay and a bias per head, a norm of one head's width that is whole on each rank, and the projection back."""
     mixer, qk = blocks.delta_net(m), m.linear_key_heads * m.linear_key_dim
     split = m.hidden * mixer.projected + 4 * (2 * qk + mixer.inner) + 2 * m.linear_value_heads + mixer.inner * m.hidden
     return m.hidden + split // tp + m.linear_value_dim
@@ -116,7 +116,7 @@ def delta_net(m: Model, tp: int) -> int:
 
 def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
     """Count a MoE block: norm, router, latent projections (whole on each rank: core transformer/moe/moe_layer.py:273)
-    and shared experts are dense parameters; the routed experts of this rank are not."""
+    and shared experts are dense parameters; this rank's routed experts are expert parameters."""
     router = m.experts * (m.hidden + m.router_bias) + 2 * m.hidden * m.moe_latent
     wide = m.shared_expert_hidden
     shared = _linears(m, m.hidden, wide, tp) + m.hidden * m.shared_expert_gate if wide else 0

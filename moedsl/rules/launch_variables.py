@@ -1,4 +1,4 @@
-"""Decide which environment variables a job may get, and why others are refused."""
+"""Decide which environment variables a job may set, and why others are refused."""
 
 from __future__ import annotations
 

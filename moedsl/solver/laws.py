@@ -255,7 +255,7 @@ def obeyed(laws: Iterable[Law], table: Table) -> Mask:
 
 
 def obeying(table: Table, laws: Iterable[Law]) -> Table:
-    """Filter a table by laws; masks are joined first because copying columns is slower."""
+    """Keep the rows that obey some laws; masks are joined first because copying columns is slower."""
     return table.take(obeyed(laws, table))
 
 

@@ -28,7 +28,7 @@ from moedsl.solver.laws import SECONDS, TIME, Floats, Law, Mask, Row, Table, as_
 from moedsl.solver.space import FIRST_BLOCK, GROWTH, LARGEST_CHUNK, SLACK, combinations_of, least_seconds
 
 FIRST_CHUNK = 2048
-"""Expanded rows in the first chunk."""
+"""Rows of the first chunk after expansion."""
 SPREAD = 12
 """In a large space, meshes per row of the first chunk: there more meshes have a bound below the best row."""
 FEW = 16_384

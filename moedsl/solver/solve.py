@@ -83,12 +83,13 @@ class Chosen:
 
 @frozen
 class NoLayout:
-    """A program without a layout: on the GPUs that it names, with their problem `at`, or on any number."""
+    """A program without a layout: on the GPUs that it names, whose problem is `at`, or on any number, with `at`
+    None."""
 
     program: Program
     at: Chosen | None
     legal: int = 0
-    """The largest number of GPUs with a legal layout, none of which fits; 0 if no number has one."""
+    """The largest number of GPUs with a legal layout, although no layout fits; 0 if no number has one."""
 
 
 def choose(p: Program, progress: Progress) -> Chosen | NoLayout:

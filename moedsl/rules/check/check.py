@@ -41,7 +41,7 @@ from moedsl.support.source import Span
 REFERENCE_VLM = "reference_vlm"
 """The stdlib profile that names the model for a `vlm` run without a model."""
 MOST_RANKS = 1_000_000
-"""The most GPUs and the largest size of an axis: products of four still fit a column's integer."""
+"""Maximum GPUs and maximum size of an axis: the product of four such sizes still fits a column's integer."""
 MOST = 1 << 40
 """Maximum of any other number."""
 SUBJECTS = ("recipe", "launch", "trace")
