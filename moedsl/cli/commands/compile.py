@@ -32,7 +32,7 @@ def compile(a: Namespace) -> int:
 
 
 def _next(a: Namespace, result: Result) -> list[Command]:
-    """The commands that come after the files are written."""
+    """Return the commands to run after the files are written."""
     plan = result.plans[0]
     recipe = Path(a.output) / (plan.name if len(result.plans) > 1 else "") / "recipe.py"
     ranks = min(plan.gpus, plan.device.gpus_per_node)
@@ -40,7 +40,7 @@ def _next(a: Namespace, result: Result) -> list[Command]:
     if a.emit != "launch":
         return [verify, (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node")]
     commands: list[Command] = [verify]
-    if any(p.hub_weights is not None for p in result.plans):  # a job of launch.py expects them to be there
+    if any(p.hub_weights is not None for p in result.plans):  # the job of launch.py expects the weights to be there
         program = f"-e {quote(a.expression)}" if a.expression is not None else quote(a.file)
         command = f"moedsl weights import {program} --cluster {quote(a.cluster or '')}".removesuffix(" ''")
         commands.append((command, "first, unless the weights are there"))
@@ -84,7 +84,7 @@ def _write(a: Namespace, result: Result) -> None:
 
 
 def _model_in(folder: Path) -> str | None:
-    """The model of the plan in a folder; None if there is no plan."""
+    """Return the model of the plan in a folder; None if there is no plan."""
     try:
         plan = foreign.load_json(text_of(folder / "plan.json"))
     except (OSError, ValueError):

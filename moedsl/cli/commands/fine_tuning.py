@@ -58,7 +58,7 @@ def weights(a: Namespace) -> int:
 
 
 def _exports(a: Namespace, planned: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
-    """The job that exports the one run; the folder is for one model."""
+    """Return the export job of the only run; several runs are an error, because the folder is for one model."""
     if len(planned) != 1:
         names = ", ".join(j.plan.name for j in planned)
         text, help = "the file has several runs, and one is exported", f"give `--run NAME`: {names}"
@@ -79,7 +79,7 @@ _HELP = (
 
 
 def data(a: Namespace) -> int:
-    """Report the lengths of the samples of a JSONL file. Exit 1 if a line is no sample."""
+    """Report the lengths of the samples in a JSONL file. Exit 1 if a line is not a sample."""
     if a.action is None:
         print("give `moedsl data stats FILE`", file=sys.stderr)
         return 1

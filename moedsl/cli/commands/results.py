@@ -61,7 +61,7 @@ def results(a: Namespace) -> int:
 
 
 def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[str, Any]], list[Diagnostic]]:
-    """Find and measure the runs of some paths."""
+    """Find the runs in some paths, and measure them."""
     gathered, found = gather(paths)
     runs = disambiguate(gathered)
     if found:
@@ -76,7 +76,7 @@ def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[
 
 
 EVERY_S = 15.0
-"""Seconds between two answers; other users need the accounting service too."""
+"""Seconds between two answers: other users need the cluster's accounting service too."""
 
 
 def watch(a: Namespace) -> int:
@@ -97,7 +97,7 @@ def watch(a: Namespace) -> int:
 
 
 def _follow(a: Namespace, found: watch_logs.Source) -> int:
-    """Answer again and again on a terminal, or where `--every` asks for it; else once."""
+    """Answer repeatedly on a terminal, or where `--every` asks for it; else once. Return the exit code."""
     goes_on = not a.once and (terminal.room_of(sys.stdout) is not None or a.every is not None)
     every = a.every or EVERY_S
     while True:
@@ -149,7 +149,7 @@ def calibrate(a: Namespace) -> int:
 
 
 def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: console.Progress) -> dict[str, Any]:
-    """Fit the constants of one architecture, print the verdict on stderr, and return the declaration."""
+    """Fit the constants of one GPU architecture, print the verdict on stderr, and return the declaration."""
     some = [r for r in runs if r.arch == arch]
     speed = [r for r in some if r.tokens]
     here = some[0].cost.hardware.constants

@@ -54,9 +54,9 @@ _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
 
 
 def init(a: Namespace) -> int:
-    """Write a first run file from three answers, with comments that say what comes next."""
+    """Write a first run file from three answers, with comments that name the next steps."""
     path = Path(a.file)
-    if os.path.lexists(path):  # a link to nothing would become a file elsewhere
+    if os.path.lexists(path):  # writing to a dangling link would make a file elsewhere
         raise Refused([error("init.exists", path=path)])
     library = load_stdlib()
     asked = (
@@ -82,7 +82,7 @@ def init(a: Namespace) -> int:
 
 
 def _ask(question: str, known: Sequence[str], usual: str) -> str:
-    """Ask on the terminal until the answer is known; an empty one is the usual one."""
+    """Ask on the terminal until the answer is known; an empty answer means the usual one."""
     print(folded(f"{question} ({', '.join(known)})", sys.stderr), file=sys.stderr)
     while True:
         print(f"[{usual}] ", end="", file=sys.stderr, flush=True)
@@ -96,7 +96,7 @@ def _ask(question: str, known: Sequence[str], usual: str) -> str:
 
 
 def _text(path: Path, model: str, machines: str, task: str, folder: str | None, made: Model | None) -> str:
-    """Write the run file."""
+    """Return the text of the run file."""
     tuning, images = task in FINE_TUNES, made is not None and made.vision is not None
     batch = 32 if tuning else 1024
     example = "/data/images" if images else "/data/conversations" if tuning else "/data/tokens"
@@ -122,7 +122,7 @@ def fmt(a: Namespace) -> int:
 
 
 def _formatted(file: str, check: bool) -> dict[str, Any]:
-    """Format one file, and say what became of it: formatted, unchanged, would change or refused, and why."""
+    """Format one file; return its diagnostics and its status: formatted, unchanged, would change or refused."""
     source, diagnostics = reader.read(file)
     text, status = None, "refused"
     if source is not None:
