@@ -336,7 +336,13 @@ REVIEWED = {
         0.75: "of a causal ring, the mean share of the tokens that a step joins",
         1e12: "a unit",
     },
-    "estimate.py": {20: "bits of a key", 0xFFFFF: "bits of a key", 1e12: "a unit"},
+    "estimate.py": {
+        20: "bits of a key",
+        0xFFFFF: "bits of a key",
+        1e12: "a unit",
+        1e-9: "a tolerance",
+        4096: "rows that are priced at once",
+    },
     "flops.py": {128: "padding of the vocabulary in Bridge", 1280: "the same with MLA", 3.5: "Bridge's own formula"},
     "formats.py": {
         1.03: "bytes of a number in blockwise FP8 or MXFP8 with its scales",
