@@ -167,7 +167,15 @@ def stated(plan: Plan) -> Sections:
                     of = sections_of().get(path, {}).items()
                     known |= {f"{path}.{n}": f.get("others", {}).get(value.name, f["default"]) for n, f in of}
             known |= dict(arguments(s.path, s.value))
-    return [(title, settings) for title, settings in [*_together(plan, found), (SET, [*own.values()])] if settings]
+    # Move the settings of each decision to the last heading that has one of them; one with its own reason stays
+    decisions = {d.name for d in plan.decisions}
+    home = {s.word or "": title for title, settings in found for s in settings if s.word in decisions and not s.why}
+    to = [(s, title, title if s.why else home.get(s.word or "", title)) for title, settings in found for s in settings]
+    together = [
+        (title, [s for moves in (False, True) for s, at, last in to if last == title and (at != last) == moves])
+        for title, _ in found
+    ]
+    return [(title, settings) for title, settings in [*together, (SET, [*own.values()])] if settings]
 
 
 def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
@@ -218,17 +226,6 @@ def _inside(plan: Plan, s: Setting) -> list[Setting]:
         return [s]
     inside = ((k, v) for k, v in s.value.kwargs.items() if k != "seq_length")  # which has a row of its own
     return [Setting(f"dataset.{k}", v, s.word, _WHY.get(k, "")) for k, v in inside]
-
-
-def _together(plan: Plan, found: Sections) -> Sections:
-    """Move the settings of each decision to the last heading that has one of them; one with its own reason stays."""
-    decisions = {d.name for d in plan.decisions}
-    home = {s.word or "": title for title, settings in found for s in settings if s.word in decisions and not s.why}
-    to = [(s, title, title if s.why else home.get(s.word or "", title)) for title, settings in found for s in settings]
-    return [
-        (title, [s for moves in (False, True) for s, at, last in to if last == title and (at != last) == moves])
-        for title, _ in found
-    ]
 
 
 _WHY = {"split": "with Bridge's 9999,8,2, a small corpus has nothing to validate or test on"}
