@@ -100,7 +100,15 @@ def imported(target: str, gpu: str | None = None, world: int | None = None) -> I
         if made.result.failed:
             return refused(made)
         if server is None:
-            return finished(made, _without_bridge(made))
+            # what the plan and the defaults of Bridge's classes say of the program's recipe
+            r, decided = made.recipe, of_plan(made.result.plans[0])
+            effects = of_rules(made.result.programs[0].rules)
+            ours: dict[str, Any] = {}
+            for path, theirs in r.settled.items():
+                known = fields.lookup(path)
+                compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
+                ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
+            return finished(made, Resolved(r.file, resolved=ours, classes=r.classes))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
         return finished(made, server.resolve([written(made, folder)])[0])
 
@@ -150,9 +158,16 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
         changes = ", ".join(f"{n} {facts[n]}" for n in differing_facts(named, facts))
         return error("import.no_model:changed", model=named.name, changes=changes, values=values)
     s = stated(r, model)
+    # the word for how the recipe reads its samples, if a plan would read them otherwise
+    reads = None
+    made = dataset_class(s.model.vision is not None, s.task, s.data is None)
+    if made == r.classes.get("dataset") and PREPROCESSING in r.settled:
+        of = {f"<{call.name}>": word for word, call in CHOICES[PREPROCESSING].items()}
+        stated_as = r.settled[PREPROCESSING]
+        reads = of.get(stated_as) if stated_as else unsaid_preprocessing(bool(r.settled.get("dataset.hf_dataset")))
     sets = {
         "model.mtp_num_layers": s.mtp,
-        PREPROCESSING: _preprocessing(r, s),
+        PREPROCESSING: None if reads == preprocessing(s.data or "", {}) else reads,
         _SAVE: as_written(_SAVE, r.settled.get(_SAVE)),
         _INTERVAL: r.settled.get(_INTERVAL) if r.settled.get(_SAVE) is not None else None,
     }
@@ -165,29 +180,6 @@ def planned(r: Recipe, s: Stated, below: Below) -> Draft:
     if not below.allow and any(d.id == "solve.does_not_fit" for d in result.diagnostics):
         return planned(r, s, evolve(below, allow=RuleId.FITS.value))
     return Draft(r, s, below, result)
-
-
-def _preprocessing(r: Recipe, s: Stated) -> str | None:
-    """The word for how the recipe reads its samples, if a plan would read them otherwise."""
-    made = dataset_class(s.model.vision is not None, s.task, s.data is None)
-    if made != r.classes.get("dataset") or PREPROCESSING not in r.settled:
-        return None
-    of = {f"<{call.name}>": word for word, call in CHOICES[PREPROCESSING].items()}
-    stated_as = r.settled[PREPROCESSING]
-    word = of.get(stated_as) if stated_as else unsaid_preprocessing(bool(r.settled.get("dataset.hf_dataset")))
-    return None if word == preprocessing(s.data or "", {}) else word
-
-
-def _without_bridge(d: Draft) -> Resolved:
-    """What the plan and the defaults of Bridge's classes say of the program's recipe."""
-    r, decided = d.recipe, of_plan(d.result.plans[0])
-    effects = of_rules(d.result.programs[0].rules)
-    ours: dict[str, Any] = {}
-    for path, theirs in r.settled.items():
-        known = fields.lookup(path)
-        compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
-        ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
-    return Resolved(r.file, resolved=ours, classes=r.classes)
 
 
 def written(d: Draft, folder: Path) -> Case:
@@ -408,8 +400,12 @@ def settled(d: Draft, below: Below, wanted: Mapping[str, Any]) -> Below:
     while True:
         tried = planned(d.recipe, d.stated, evolve(below, sets={**below.sets, **sets}))
         result = tried.result
-        errors = ((_set_field(x, result.source), x) for x in result.diagnostics if x.is_error)
-        rejected = {p: x for p, x in errors if p in sets}
+        rejected = dict[str, Diagnostic]()
+        for x in (x for x in result.diagnostics if x.is_error and x.labels):
+            span, source = x.labels[0].span, result.source
+            words = source.line(source.position(span.start)[0]).split() if span.file == source.name else []
+            if words[:1] == ["set"] and words[1] in sets:
+                rejected[words[1]] = x
         if not rejected and result.failed and below.env:
             more = [shown(f"env_vars.{n}", v) for n, v in below.env.items()]
             return settled(d, evolve(below, env={}, comments=(*below.comments, *more)), wanted)
@@ -418,12 +414,3 @@ def settled(d: Draft, below: Below, wanted: Mapping[str, Any]) -> Below:
         for p, x in rejected.items():
             cites = f" ({', '.join(x.cites)})" if x.cites else ""
             comments.append(f"{shown(p, sets.pop(p))}: {x.message.removeprefix(f'`{p}` ')}{cites}")
-
-
-def _set_field(d: Diagnostic, source: Source) -> str:
-    """The field of the `set` statement that a diagnostic points at; "" for another statement."""
-    if not d.labels or d.labels[0].span.file != source.name:
-        return ""
-    line, _ = source.position(d.labels[0].span.start)
-    words = source.line(line).split()
-    return words[1] if words[:1] == ["set"] else ""

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 from unittest.mock import patch
 
@@ -157,11 +157,7 @@ class Trace:
             near = [f for f in (frame, frame.f_back if frame is not None else None) if f is not None]
             helper = next((f for f in near if f.f_code.co_name == "apply_flex_dispatcher_backend"), None)
             self._asked[id(target)] = helper.f_locals.get("moe_flex_dispatcher_backend") if helper else None
-        if places := tuple(self._places(frame)):
-            self._seen[id(target)] = target
-            self._set[id(target), name] = places
-
-    def _places(self, frame: FrameType | None) -> Iterator[Place]:
+        places = list[Place]()
         while frame is not None:
             file = frame.f_code.co_filename
             if file not in self._ours:
@@ -170,8 +166,11 @@ class Trace:
                 # else neither this recorder nor a constructor that Python generated
                 self._ours[file] = own if self._recipe else not file.startswith((__file__, "<"))
             if self._ours[file]:
-                yield file, frame.f_lineno
+                places.append((file, frame.f_lineno))
             frame = frame.f_back
+        if places:
+            self._seen[id(target)] = target
+            self._set[id(target), name] = tuple(places)
 
     def places(self, config: Any) -> dict[str, tuple[Place, ...]]:
         """The lines that set each dotted field of `config` last: the innermost one first, then its callers."""
