@@ -255,12 +255,6 @@ def _steps(w: Planned) -> int | None:
     return 50 if w.mock else COMMON[w.task].values["train.train_iters"]
 
 
-def _unrepeated(w: Planned) -> bool:
-    """Whether Bridge would build a block for each depth of MTP of a hybrid, whose depths share one."""
-    depths = w.own.get("model.mtp_num_layers", w.provided.get("mtp_num_layers"))
-    return w.hybrid and bool(depths) and not w.provided.get("mtp_use_repeated_layer")
-
-
 _REPEATED = "the depths of MTP share one block, as in the published model and since Bridge 0.6"
 _FUSED_BACKEND = Member(_ENUMS, "AttnBackend", "fused")
 _FUSED = "the provider allows only flash-attn, a separate package (bridge models/hybrid/hybrid_provider.py:144)"
@@ -408,7 +402,18 @@ SECTIONS = (
             # with a pattern, the last stage has MTP even at a depth of 0 (core models/hybrid/hybrid_model.py:215, core
             # transformer/multi_token_prediction.py:653)
             Row(None, "model.mtp_hybrid_override_pattern", _const(None), lambda w: w.hybrid and w.no_mtp, _NO_MTP),
-            Row(None, "model.mtp_use_repeated_layer", _const(True), _unrepeated, _REPEATED),
+            # Bridge would build a block for each depth of MTP of a hybrid, whose depths share one
+            Row(
+                None,
+                "model.mtp_use_repeated_layer",
+                _const(True),
+                lambda w: (
+                    w.hybrid
+                    and w.own.get("model.mtp_num_layers", w.provided.get("mtp_num_layers"))
+                    and not w.provided.get("mtp_use_repeated_layer")
+                ),
+                _REPEATED,
+            ),
         ),
     ),
     Section(

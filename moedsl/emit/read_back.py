@@ -183,14 +183,8 @@ def _data(r: Configuration) -> str | None:
     return "real" if r.get("dataset.blend") or r.get("dataset.data_path") else "mock"
 
 
-def _task(r: Configuration) -> str | None:
-    """The task by the adapter and the dataset; a recipe for images is fine-tuning, whatever its name."""
-    if "peft" in r.classes:
-        return "peft"
-    kind = r.classes.get("dataset", "")
-    return None if not kind else "pretrain" if kind == "GPTDatasetConfig" else "sft"
-
-
+_TASKS = {"": None, "GPTDatasetConfig": "pretrain"}
+"""The task of a dataset's class that is not for fine-tuning; without a class it is not known."""
 FROZEN = {"vision": "vision_model", "projection": "vision_projection", "language": "language_model"}
 """The parts of a model for images that may be frozen, each with Bridge's name."""
 
@@ -212,7 +206,12 @@ def _of_adapter(name: str, without: Any, *shown: str) -> Back:
 
 OTHER: Mapping[str, Back] = {
     "data": Back(_data),
-    "task": Back(_task, ("peft", "dataset"), ()),
+    # by the adapter and the dataset; a recipe for images is fine-tuning, whatever its name
+    "task": Back(
+        lambda r: "peft" if "peft" in r.classes else _TASKS.get(r.classes.get("dataset", ""), "sft"),
+        ("peft", "dataset"),
+        (),
+    ),
     "vlm": Back(
         lambda r: frozenset(f"freeze_{ours}" for ours, name in FROZEN.items() if r.get(f"model.freeze_{name}")),
         ("model.freeze_vision_model",),

@@ -149,7 +149,15 @@ def stated(plan: Plan) -> Sections:
     every = dict(sections(plan))
     own = {s.path: s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)}
     found: Sections = []
-    for title, settings in [*every.items(), (_OUTPUT, _output(plan))]:
+    # Where a run saves its checkpoints and goes on from them, and what it logs, unless a rule derives it
+    folder, derived = checkpoint_folder(plan), {path_of(name) for name in plan.derived}
+    start = "the imported weights" if plan.task in FINE_TUNES or fine_tuning.FIELD in plan.set else "scratch"
+    goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
+    why = goes_on if folder else "mock data needs no checkpoints"
+    saved = [Setting(f"checkpoint.{name}", folder, None, why) for name in ("save", "load")]
+    logged = [Setting("logger.log_interval", 1, None, _STEPS), Setting("logger.tensorboard_dir", None, None, _STEPS)]
+    output = [s for s in (*saved, *logged) if s.path not in derived]
+    for title, settings in [*every.items(), (_OUTPUT, output)]:
         found.append((title, []))
         for s in (inner for outer in settings for inner in _inside(plan, outer)):
             if isinstance(s.value, Call):
@@ -237,17 +245,6 @@ def checkpoint_folder(plan: Plan) -> str | None:
     """The folder where a run saves and loads checkpoints; None if it saves none."""
     folder = plan.set.get("checkpoint.save")
     return folder if folder or is_mock(plan) else f"nemo_experiments/{function_name(plan)}/checkpoints"
-
-
-def _output(plan: Plan) -> list[Setting]:
-    """Where a run saves its checkpoints and goes on from them, and what it logs, unless a rule derives it."""
-    folder, derived = checkpoint_folder(plan), {path_of(name) for name in plan.derived}
-    start = "the imported weights" if plan.task in FINE_TUNES or fine_tuning.FIELD in plan.set else "scratch"
-    goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
-    why = goes_on if folder else "mock data needs no checkpoints"
-    values = {"checkpoint.save": (folder, why), "checkpoint.load": (folder, why), "logger.log_interval": (1, _STEPS),
-              "logger.tensorboard_dir": (None, _STEPS)}  # fmt: skip
-    return [Setting(path, value, None, why) for path, (value, why) in values.items() if path not in derived]
 
 
 def function_name(plan: Plan) -> str:
