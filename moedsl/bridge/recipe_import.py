@@ -326,7 +326,17 @@ def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str,
         moved = moved and not (section == "validation" and r.fields.get(f"train.{name}") is not None)
         # a statement on one of its fields builds a section
         made = path in fields.absent() and path not in CHOICES and theirs is not None
-        if made or _alike(path, theirs, ours) or (moved and path not in decided):
+        if made or (moved and path not in decided):
+            continue
+        known, mine = fields.lookup(path), ours.resolved.get(path)
+        if path in CHOICES:
+            alike = _equal(theirs, mine)
+        elif known is None or path in ours.resolved or path.rpartition(".")[0] not in fields.absent():
+            alike = same(theirs, mine)
+        else:  # of a section that the program does not have yet, which comes with its defaults
+            default = None if known.default in ("factory", "required") else known.default
+            alike = same(theirs, None) and same(theirs, default)
+        if alike:
             continue
         if any(fnmatch.fnmatchcase(path, pattern) for pattern in unread):
             continue
@@ -339,18 +349,6 @@ def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str,
             continue
         if _moved(path, r.fields, r.settled) and not same(r.settled.get(path), ours.resolved.get(path)):
             yield owner, as_written(owner, theirs)
-
-
-def _alike(path: str, theirs: Any, ours: Resolved) -> bool:
-    """Whether the program needs no statement for this value; a section that it does not have yet comes with its
-    defaults."""
-    if path in CHOICES:
-        return _equal(theirs, ours.resolved.get(path))
-    known = fields.lookup(path)
-    if known is None or path in ours.resolved or path.rpartition(".")[0] not in fields.absent():
-        return same(theirs, ours.resolved.get(path))
-    default = None if known.default in ("factory", "required") else known.default
-    return same(theirs, None) and same(theirs, default)
 
 
 def _moved(path: str, before: Fields, after: Fields) -> bool:

@@ -149,8 +149,13 @@ class Trace:
         for _ in range(2):  # the caller of the watched `__setattr__`
             frame = frame.f_back if frame is not None else None
         constructs = frame is not None and frame.f_code.co_name == "__init__"
-        if self._recipe and constructs and _is_default(target, name, value):
-            return
+        if self._recipe and constructs:  # a constructor that only sets a field to its default: then no line sets it
+            field = getattr(target, "__dataclass_fields__", {}).get(name)
+            absent = dataclasses.MISSING
+            if field is not None and (field.default is not absent or field.default_factory is not absent):
+                plain = type(value) in (bool, int, float, str)
+                if value is field.default or (plain and value == field.default):
+                    return
         if name == "moe_token_dispatcher_type":
             # the dispatcher that Bridge's helper was called for, if it makes this assignment (bridge
             # training/flex_dispatcher_backend.py:34)
@@ -190,14 +195,6 @@ def writer(places: Mapping[str, tuple[Place, ...]], field: str) -> str:
         return ""
     file, line = found[0]
     return STAND_IN if file.startswith(OWN) else f"{file.split('site-packages/')[-1]}:{line}"
-
-
-def _is_default(target: Any, name: str, value: Any) -> bool:
-    """Whether a constructor only sets a field to its default: then no line sets it."""
-    field = getattr(target, "__dataclass_fields__", {}).get(name)
-    if field is None or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
-        return False
-    return value is field.default or (type(value) in (bool, int, float, str) and value == field.default)
 
 
 @contextmanager
