@@ -47,16 +47,15 @@ class Result:
     plans: tuple[Plan, ...] = ()
     diagnostics: list[Diagnostic] = field(factory=list)
     like: str = ""
-    """The recipe of Bridge's whose layout the runs have where the file does not pin another."""
+    """The Bridge recipe that gives the layout, except where the file pins another value."""
     target: str = ""
-    """The release of Bridge whatever the file states; empty for the file's."""
+    """The Bridge release, which overrides the file's; empty to use the file's."""
     below: ast.Module | None = None
-    """The pins of that recipe."""
+    """The pins of the recipe in `like`."""
     run: str | None = None
-    """The run that is asked about; None for all of the file."""
+    """The run to compile; None for all runs in the file."""
     asks: str = "plans"
-    """plans; page: plans without what a page does not print; or diagnostics: then only the plans on which a diagnostic
-    depends are made."""
+    """plans; page: plans without what a page does not print; diagnostics: only the plans that a diagnostic needs."""
 
     @property
     def failed(self) -> bool:
@@ -64,12 +63,12 @@ class Result:
 
     @property
     def sources(self) -> dict[str, Source]:
-        """The texts that diagnostics point into; that of a file which was given up is not in the library."""
+        """The texts that diagnostics point into, with the file itself, which the library lacks if parsing failed."""
         return {**self.library.sources, self.source.name: self.source}
 
 
 def load_stdlib() -> Library:
-    """Load the stdlib, parsed or from the cache."""
+    """Load the stdlib: parse it, or read it from the cache."""
     return stdlib.load()
 
 
@@ -82,17 +81,17 @@ def compile_source(
     asks: str = "plans",
     run: str | None = None,
 ) -> Result:
-    """Run the stages up to and including `stop_after`; `like` names a recipe of Bridge's whose layout is pinned, and
-    `target` a release of Bridge; `asks` and `run` are as in the result.
+    """Run the stages up to and including `stop_after`.
 
-    Raises `limits.TooLarge` if a run has too many combinations, or needs more than a limit that the caller set.
+    `like` names a Bridge recipe whose layout is pinned, and `target` a Bridge release; `asks` and `run` are as in
+    `Result`. Raises `limits.TooLarge` if a run has too many combinations, or exceeds a limit that the caller set.
     """
     result = Result(source, None, load_stdlib(), like=like, target=target, asks=asks, run=run)
     return advance(result, STAGES[: STAGES.index(stop_after) + 1], progress)
 
 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
-    """Run further stages on the output of the earlier ones, in place, up to the first error."""
+    """Run further stages on a result, in place, up to the first error."""
     for stage in stages:
         if stage in _STEPS:
             _STEPS[stage](result, progress)
@@ -121,7 +120,7 @@ def _check(r: Result, _: Progress) -> None:
     r.programs, diagnostics = check(r.module, r.library, r.below.items if r.below else (), r.target)
     half_read = r.failed
     r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
-    if r.below and (recipe := recipes.named(r.like)) is not None:  # its layout may be that of another model
+    if r.below and (recipe := recipes.named(r.like)) is not None:  # the recipe may be for another model
         r.diagnostics.extend(
             warning("check.like_other_model", p.spans["hardware"], recipe=recipe.name, hf=recipe.hf, model=p.model.name)
             for p in r.programs
@@ -130,10 +129,10 @@ def _check(r: Result, _: Progress) -> None:
     if r.run is None or r.failed:
         return
     names: dict[str, Program] = {}
-    for p in r.programs:  # of an isolation, a plan of each variant
+    for p in r.programs:  # an isolation has a plan for each variant
         labels = [f".{p.isolate.axis}_{v.label}" for v in p.isolate.variants] if p.isolate else [""]
         names |= {p.name + label: p for label in labels}
-    if r.run in names:  # with the rest of the workflow or isolation that it is in
+    if r.run in names:  # keep the other phases of its workflow, and the other variants of its isolation
         named = names[r.run]
         r.programs = tuple(p for p in r.programs if p is named or (p.workflow and p.workflow == named.workflow))
     else:
@@ -154,14 +153,14 @@ def _solve(r: Result, progress: Progress) -> None:
 
 
 def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
-    """Choose the layout of a program, or of each variant of an isolation; a phase builds on the phases before it."""
+    """Choose the layout of a program, or of each variant of an isolation; a phase builds on `earlier` phases."""
     if p.workflow is not None:
         before = [c for c in earlier if c.problem.program.workflow == p.workflow]
         if len(before) < [*statements.PHASES.values()].index(p.phase):
             return (), []  # an earlier phase has no layout
         if before:
             p = evolve(p, gpus=before[0].problem.gpus)
-        if p.phase == "profile":  # the layout that scale chose, under the rules of profiling
+        if p.phase == "profile":  # keep the layout that scale chose, under the rules of the profile phase
             scale = before[-1]
             compiled = solve.solve(p, scale.problem.gpus, keep=0, must_fit=scale.must_fit)
             return (evolve(compiled, solution=scale.solution),), []
@@ -190,13 +189,13 @@ def _plan(r: Result, progress: Progress) -> None:
             short += [(p, d) for d in suspicious.small_vocabulary(p, env)]
     r.diagnostics.extend(merged(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
-    # without plans to show, those on which a diagnostic may depend
+    # if no plans are shown, make only those that a diagnostic may depend on
     planned = [
         c
         for c, p in ((c, c.problem.program) for c in r.chosen)
         if r.asks != "diagnostics" or _names_fields(p) or p.target != NEWEST.bridge or p.isolate is not None
     ]
-    # what is wrong with fields that runs set or that their own rules derive, then what a release of Bridge lacks
+    # diagnose fields that runs set or that their own rules derive, then what the Bridge release lacks
     of_fields, of_release = list[OfRun](), list[OfRun]()
     for c in planned:
         p, row = c.problem.program, c.solution.rows[0]
@@ -221,7 +220,7 @@ def _plan(r: Result, progress: Progress) -> None:
 
 
 def _names_fields(p: Program) -> bool:
-    """Whether a run sets fields, or rules of its own derive some."""
+    """Whether a run sets fields, or its own rules derive some."""
     return bool(p.sets) or any(not r.is_std for r in p.of("derive"))
 
 

@@ -27,19 +27,19 @@ _FACTS = "model facts"
 
 @frozen
 class Compared(JsonForm):
-    """A side that was compared."""
+    """What the comparison reports about one side."""
 
     name: str
     how: str
     unread: tuple[str, ...]
     refused: str | None
     fingerprint: str | Absent = ABSENT
-    """That of a plan's experiment."""
+    """The fingerprint of a plan's experiment; absent for other sides."""
 
 
 @frozen
 class Difference(JsonForm):
-    """A keyword or field that differs, the effect of that, and its reason."""
+    """A keyword or field that differs, the effect of the difference, and the reason for this effect."""
 
     name: str
     a: Any
@@ -47,12 +47,12 @@ class Difference(JsonForm):
     effect: str
     because: str | None
     alone: str | None = None
-    """The effect of this one change on A's step time and memory."""
+    """The effect of this change alone on A's step time and memory."""
 
 
 @frozen
 class Verdict(JsonForm):
-    """Whether it is the same experiment (None: not known), which sides are benchmarks, and a sentence for each."""
+    """Whether both are the same experiment (None if unknown), which sides are benchmarks, and the verdict as text."""
 
     same_experiment: bool | None
     benchmark_only: tuple[str, ...]
@@ -61,28 +61,28 @@ class Verdict(JsonForm):
 
 @frozen
 class Comparison(JsonForm):
-    """Two runs. Two plans are compared by keywords, anything else by Bridge's fields."""
+    """The result of comparing two runs. Two plans are compared by keywords, anything else by Bridge's fields."""
 
     version: int
     a: Compared
     b: Compared
     by: str
-    """words or fields."""
+    """What was compared: `words` (keywords) or `fields` (of Bridge)."""
     compared: int
     """The number of names that were compared."""
     one_sided: int
-    """The number of fields that only one side states, if those were left out."""
+    """The number of fields left out because only one side states them."""
     changes: Mapping[str, tuple[Difference, ...]]
     """Differences by effect."""
     benchmark: Mapping[str, tuple[Benchmark, ...]]
-    """What makes a side, `a` or `b`, a benchmark."""
+    """The settings that make side `a` or `b` a benchmark."""
     estimates: Mapping[str, tuple[float, float]] | None
-    """Of two plans: the estimates of A and B by name."""
+    """The estimates of A and B by name; None unless both are plans."""
     verdict: Verdict
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare two runs: differences by effect, estimates of both, which is a benchmark, and a verdict."""
+    """Compare two runs: differences by effect, estimates of both, benchmark settings and a verdict."""
     effects = of_rules((*a.rules, *b.rules) or of_library(load_stdlib())[0])
     rates: dict[str, tuple[float, float]] | None = None
     if a.plan and b.plan:
@@ -94,7 +94,7 @@ def compare(a: Side, b: Side) -> Comparison:
     every = {**left, **right}
     if (_FACTS in left) != (_FACTS in right):
         del every[_FACTS]
-    # two plans or two recipes are compared by all names; two of different kinds, by those that both have
+    # sides of the same kind are compared by all names, others only by the names that both have
     alike = by_words or (a.whole, a.how) == (b.whole, b.how)
     names = [n for n in every if alike or (n in left and n in right)]
     pairs = ((n, left.get(n, NOT_SET), right.get(n, NOT_SET)) for n in names)
@@ -123,7 +123,7 @@ def compare(a: Side, b: Side) -> Comparison:
 def _words(s: Side, p: Plan) -> dict[str, Any]:
     """Flatten a plan: keywords, derived and set fields, environment."""
     out = {n: getattr(p, n) for n in ("model", "task", "phase", "hardware", "gpus")} | {"target": p.target.bridge}
-    # sizes that follow from the others are compared through them
+    # sizes that follow from other sizes need no comparison of their own
     skipped = [a.name for a in axes.FOLLOWING if a.kind == "int"]
     out |= {n: v for n, v in experiment.settings(p.batch, p.layout, p.policy).items() if n not in skipped}
     out |= {experiment.path_of(n): v for n, v in p.derived.items()} | dict(p.set)
@@ -133,9 +133,10 @@ def _words(s: Side, p: Plan) -> dict[str, Any]:
 
 
 def _fields(s: Side, other: Side) -> Mapping[str, Any]:
-    """The fields of a side, with what the lines of a recipe and the plan on the other side say of one another.
+    """Return a side's fields. Between a plan and a recipe, add the fields that the recipe's source sets and the plan
+    leaves to Bridge.
 
-    A line may set what the plan leaves to Bridge: its recipe has Bridge's value there.
+    The plan's side gets Bridge's values for these, as far as they are known.
     """
     plan, recipe = (s, other) if s.plan else (other, s)
     if plan.plan is None:
@@ -155,8 +156,8 @@ def _fields(s: Side, other: Side) -> Mapping[str, Any]:
 
 
 def _difference(name: str, a: Any, b: Any, effects: Effects, side: Side) -> Difference:
-    """One difference with the reason of its effect, that of a benchmark first, and its own effect on side A."""
-    # of a name that is no field of Bridge and has no effect of its own, the effect of the section means nothing
+    """Make a difference with its effect, the reason (a benchmark value's first), and this change's own effect on A."""
+    # a section's effect says nothing about a name that is not a field of Bridge and has no effect of its own
     stranger = "." in name and not is_known(name) and name not in effects.rules
     effect = EXPERIMENT if name == _FACTS else UNKNOWN if stranger else effects.pair(name, a, b)
     decisive = b if effects.is_benchmark(name, b) and not effects.is_benchmark(name, a) else a
@@ -172,7 +173,7 @@ def _difference(name: str, a: Any, b: Any, effects: Effects, side: Side) -> Diff
 
 
 def _rates(p: Plan) -> dict[str, Any]:
-    """The estimates of a plan; rates of useful tokens are comparable for batches of different sizes."""
+    """Return a plan's estimates; rates per useful token are comparable between batch sizes."""
     e = p.estimate
     return {
         "step_time_s": e.step_time_s,
@@ -228,7 +229,7 @@ _ROWS = (
 
 
 def text(d: Comparison) -> str:
-    """Print the verdict, then each group of differences, then the estimates."""
+    """Format the verdict, then each group of differences, then the estimates."""
     sides = (("A", d.a), ("B", d.b))
     marks = [f"({s.how})" if s.fingerprint is ABSENT else f"experiment {s.fingerprint}" for _, s in sides]
     head = [f"{letter}  {s.name}  {mark}" for (letter, s), mark in zip(sides, marks, strict=True)]
@@ -254,7 +255,7 @@ def _table(lines: Sequence[Difference]) -> Iterator[str]:
             "none" if v is None else " ".join(map(str, v)) or "none" if isinstance(v, list) else axes.show(v)
             for v in (x.a, x.b)
         ]
-        # as JSON if the words are equal, as for null and an empty list
+        # write JSON if both values read alike, as null and an empty list do
         pair = " -> ".join(words if words[0] != words[1] else [json.dumps(v) for v in (x.a, x.b)])
         yield f"  {x.name.ljust(width)}  {pair}" + (f"  (alone: {x.alone})" if x.alone else "")
         if x.because and (x.effect == BENCHMARK or x.name in ("micro_batch", "train.micro_batch_size")):

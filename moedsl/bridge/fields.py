@@ -1,4 +1,4 @@
-"""Bring Bridge's fields of a plan or a recipe into one form, so that equal settings have equal values."""
+"""Normalise Bridge's fields of a plan or a recipe, so that equal settings have equal values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from moedsl.planner.plan import Plan
 Json = Mapping[str, Any]
 LAYOUT = "model.pipeline_model_parallel_layout"
 _UNSTABLE = (".timers",)
-"""Objects that a run makes itself."""
+"""Name endings of fields whose objects each run makes itself."""
 
 
 def of_plan(plan: Plan) -> dict[str, Any]:
-    """The fields that a plan decides, with equivalents: the dataset's class, mock data, the environment."""
+    """Return the fields that a plan decides, plus its dataset class, mock data and environment as fields."""
     made = {n: v for n, v in decided_fields(plan).items() if not n.startswith("env_vars.")}
     own = {n: v for n, v in plan.set.items() if "." in n and n not in CHOICES}
     env = {f"env_vars.{n}": v for n, v in plan.env.items()}
@@ -30,16 +30,17 @@ def of_plan(plan: Plan) -> dict[str, Any]:
 
 
 def built_by(plan: Plan, model: Model) -> dict[str, Any]:
-    """The fields of a plan's recipe with those that the plan leaves to Bridge, where they are known without it."""
+    """Return a plan's fields plus those that it leaves to Bridge, where their values are known without Bridge."""
     return _plain(settings.known_values(plan, model)) | of_plan(plan)
 
 
 def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a configuration as `configs.flat` writes them; a mock dataset is known by its class or its flag."""
+    """Normalise the fields that `configs.flat` returns; mock data is known by the dataset's class, flag or missing
+    paths."""
     env = {f"env_vars.{n}": v for n, v in (fields.get("env_vars") or {}).items()}
     out = {n: v for n, v in fields.items() if n != "env_vars" and not n.endswith(_UNSTABLE)} | env
     if out.get("checkpoint.load") == out.get("checkpoint.save"):
-        out.pop("checkpoint.load", None)  # a run that goes on from its own checkpoints starts like any other
+        out.pop("checkpoint.load", None)  # loading its own checkpoints only resumes a run
     kind = classes.get("dataset")
     if kind:
         # without paths Bridge makes mock text (core datasets/blended_megatron_dataset_config.py:138)
@@ -54,7 +55,7 @@ def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _plain(fields: Json) -> dict[str, Any]:
-    """Normalise values; a pipeline layout of any source becomes the list of its stages' letters."""
+    """Normalise all values; a pipeline layout in any form becomes a list of each stage's letters."""
     out = {n: _value(n, v) for n, v in fields.items()}
     layout = fields.get(LAYOUT)
     if isinstance(layout, str) or (isinstance(layout, list) and layout and isinstance(layout[0], list)):
@@ -63,7 +64,7 @@ def _plain(fields: Json) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """Dtypes by name, whole floats as integers, variables of the environment as text."""
+    """Normalise a value: dtypes to names, whole floats to integers, environment variables to text."""
     if name.startswith("env_vars."):
         return str(value)
     if isinstance(value, str):

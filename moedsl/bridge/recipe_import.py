@@ -1,11 +1,11 @@
 """Import a recipe: read it with the real Bridge or from a `run_config.yaml`, and write its program.
 
-Bridge also builds the recipe of the program. What it makes of the two is compared field by field, so that each
-difference becomes a `set` statement or a comment. A `run_config.yaml` is what Bridge saves with a checkpoint: the
+Bridge also builds the recipe that moedsl writes for this program. The two configurations are compared field by field,
+and each difference becomes a `set` statement or a comment. Bridge saves a `run_config.yaml` with each checkpoint: the
 configuration after its update, which is read without torch.
 
-`draft` plans the words of a recipe, `differing` finds the fields that still differ, and `settled` those that a run may
-`set`.
+`draft` plans a recipe's keyword values, `differing` finds the fields that still differ, and `settled` sets those that a
+run may `set`.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ from moedsl.support.source import Source
 
 _NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
 _SAVE = "checkpoint.save"
-"""A run without it saves nothing, and the other fields of its checkpoints are not stated."""
+"""Without this field a run saves nothing, and its other checkpoint fields are not written."""
 _INTERVAL = "checkpoint.save_interval"
-"""A plan computes it from its own step, which what the program sets later may change."""
+"""A plan computes this field from its step time, which later `set` statements may change."""
 _ELSEWHERE = ("model.", "dataset.", "tokenizer.", "env_vars")
-"""Sections whose defaults come from elsewhere than Bridge's classes."""
+"""Sections whose defaults do not come from Bridge's configuration classes."""
 
 
 @frozen
 class Draft:
-    """The words of a recipe, with what is below them in the program, and the plan of that program."""
+    """A recipe's keyword values, the statements below them, and the plan of the resulting program."""
 
     recipe: Recipe
     stated: Stated
@@ -75,7 +75,7 @@ class Draft:
     result: Result
 
     def text(self, below: Below) -> str:
-        """The program with other statements below the words."""
+        """Write the program with `below` in place of its own statements."""
         return program_text(self.stated, self.recipe.target, below)
 
 
@@ -100,7 +100,7 @@ def imported(target: str, gpu: str | None = None, world: int | None = None) -> I
         if made.result.failed:
             return refused(made)
         if server is None:
-            # what the plan and the defaults of Bridge's classes say of the program's recipe
+            # predict the recipe of the program, from its plan and the defaults of Bridge's classes
             r, decided = made.recipe, of_plan(made.result.plans[0])
             effects = of_rules(made.result.programs[0].rules)
             ours: dict[str, Any] = {}
@@ -135,7 +135,7 @@ def _read(
 
 
 def of_bridge(c: Case, resolved: Resolved, library: Library) -> Recipe | Diagnostic:
-    """The recipe as Bridge built it, or why it did not."""
+    """Return the recipe as Bridge built it, or the reason why Bridge did not build it."""
     hardware = machine(c, library)
     if hardware is not None and resolved.built:
         return from_bridge(c, resolved, hardware, library)
@@ -145,10 +145,10 @@ def of_bridge(c: Case, resolved: Resolved, library: Library) -> Recipe | Diagnos
 
 
 def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
-    """Write the words of a recipe as a program, and plan it."""
+    """Write a recipe's keyword values as a program, and plan it."""
     model = model_of(r, library)
     if model is None:
-        # with the facts that differ if a declared model has its id
+        # if a declared model has the recipe's id, report the facts that differ
         id, facts = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
         sizes = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
         values = {n: facts[n] for n in sizes if n in facts}
@@ -158,7 +158,7 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
         changes = ", ".join(f"{n} {facts[n]}" for n in differing_facts(named, facts))
         return error("import.no_model:changed", model=named.name, changes=changes, values=values)
     s = stated(r, model)
-    # the word for how the recipe reads its samples, if a plan would read them otherwise
+    # the keyword for the recipe's sample preprocessing, unless a plan would choose the same
     reads = None
     made = dataset_class(s.model.vision is not None, s.task, s.data is None)
     if made == r.classes.get("dataset") and PREPROCESSING in r.settled:
@@ -175,7 +175,7 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
 
 
 def planned(r: Recipe, s: Stated, below: Below) -> Draft:
-    """Plan a program; one whose layout does not fit by the estimate allows the law, because the recipe has it."""
+    """Plan a program. If its layout does not fit by the estimate, `allow` it, because the recipe has that layout."""
     result = compile_source(Source("recipe.moe", program_text(s, r.target, below)))
     if not below.allow and any(d.id == "solve.does_not_fit" for d in result.diagnostics):
         return planned(r, s, evolve(below, allow=RuleId.FITS.value))
@@ -183,7 +183,7 @@ def planned(r: Recipe, s: Stated, below: Below) -> Draft:
 
 
 def written(d: Draft, folder: Path) -> Case:
-    """Write the files of a draft's plan, as a case for Bridge."""
+    """Write the compiled files of a draft, and return them as a case for Bridge."""
     wrong = write_all(folder, files_of(d.result.plans[0], d.result.source, d.result.library))
     c = cases.read(str(folder))
     assert not wrong and isinstance(c, Case), (wrong, c)
@@ -191,8 +191,8 @@ def written(d: Draft, folder: Path) -> Case:
 
 
 def refused(d: Draft) -> Imported:
-    """Write the words of a recipe whose layout is refused, by laws that it breaks or otherwise."""
-    # no law if an axis has no pin
+    """Write the program of a recipe whose layout is refused, with the broken laws or other errors as comments."""
+    # broken laws are unknown if an axis has no pin
     laws = violations(d.result.programs[0], d.stated.gpus) if d.result.programs and not d.stated.unknown else ()
     comments = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
     found = [warning("import.refused:refuses", rule=r.id, why=r.because, cites=r.cites) for r in laws]
@@ -205,14 +205,14 @@ def refused(d: Draft) -> Imported:
 
 
 def finished(d: Draft, ours: Resolved) -> Imported:
-    """Write the program, with a statement or a comment for each difference to what Bridge makes of its recipe."""
+    """Write the program, with a statement or a comment for each field in which its own recipe `ours` differs."""
     assert ours.resolved and ours.refusal is None, (ours.message, ours.refusal)
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
     env, hidden = variables(d.recipe, ours)
     comments = [] if ours.built else [_NO_BRIDGE]
     kind = d.recipe.classes.get("dataset", "")
-    if kind != ours.classes.get("dataset"):  # no statement makes one of that class
+    if kind != ours.classes.get("dataset"):  # no statement selects this class
         comments.append(f'dataset = {kind}: `data "path"` names data of your own')
     below = evolve(d.below, env=env, comments=(*comments, *hidden))
     return Imported(d.text(settled(d, below, wanted)))
@@ -227,7 +227,7 @@ class UnreadableError(Exception):
 
 
 def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
-    """Read the fields of a run; its machines are not in the file. Raises UnreadableError."""
+    """Read a `run_config.yaml`; the machines are given, because the file does not have them. Raises UnreadableError."""
     try:
         import yaml  # comes with Bridge and with NeMo-Run; nothing else needs it
     except ImportError as missing:
@@ -241,7 +241,7 @@ def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
         if "model" not in sections:
             raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
         values = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
-        # sections that are fields of others, such as that of packing
+        # sections inside other sections, such as packing
         inside = {p: sections.get(s, {}).get(n) for p in fields.absent() for s, _, n in [p.rpartition(".")]}
         every = {**sections, **{p: held for p, held in inside.items() if isinstance(held, Mapping)}}
         values |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
@@ -259,8 +259,8 @@ def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON as verify/configs.py does: a dtype and an enum member by name, another object by its
-    class."""
+    """Convert a value to JSON as verify/configs.py does: dtypes and enum members to names, other objects to
+    `<Class>`."""
     if isinstance(value, list):
         return [plain(v) for v in value]
     if not isinstance(value, Mapping) or "_target_" not in value:
@@ -273,16 +273,16 @@ def plain(value: Any) -> Any:
 
 Fields = Mapping[str, Any]
 DEFAULT_FOLDER = "nemo_experiments"
-"""Bridge's folder for runs that name none, below the folder in which the recipe is built."""
+"""Bridge's output folder for runs that name none, below the working directory of the build."""
 UNSET: dict[str, str] = {
     "ddp.num_buckets": "Bridge's overlap settings state the size of a bucket instead",
     "model.vocab_size": "a plan has the vocabulary of the model, also with a tokenizer that has another",
 }
-"""Fields that the checker accepts and that contradict a field of every plan, with the reason."""
+"""Fields that the checker accepts but that contradict every plan, with the reason."""
 OTHER_WORDS: Mapping[str, str] = {
     "model.moe_router_dtype": "Megatron reads it as none (core transformer/moe/router.py:104)"
 }
-"""Fields in which Megatron reads a word that it does not know as none."""
+"""Fields whose unknown values Megatron reads as none, with the citation."""
 
 
 _UNREAD = """
@@ -291,7 +291,7 @@ _UNREAD = """
     model.moe_hybridep_num_sms model.moe_deepep_num_sms model.tp_comm_overlap comm_overlap comm_overlap.[!t]*
     train.eval_* mixed_precision mixed_precision.fp?_param dataset *.timers env_vars"""
 UNREAD = (PATTERN, *_UNREAD.split())
-"""Patterns of fields that need no statement: words and other fields state them, newer fields replace them, or nothing
+"""Patterns of fields that need no statement: keywords or other fields state them, newer fields replace them, or nothing
 reads them."""
 UNREAD_IF: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "checkpoint.load": ("checkpoint.save", (None,)),
@@ -305,26 +305,25 @@ UNREAD_IF: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "train.manual_gc_eval": ("train.manual_gc_eval", (True,)),
     "tokenizer.vocab_size": ("tokenizer.tokenizer_type", ("HuggingFaceTokenizer",)),
 }
-"""Further patterns, each with a field and the values of it for which the pattern's fields need no statement."""
+"""Further pattern -> (field, values): the pattern's fields need no statement if this field has one of the values."""
 
 
 def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str, Any]]:
-    """Each field that differs after Bridge's update and needs a statement, with the recipe's value.
+    """Yield each field that differs after Bridge's update and needs a statement, with the recipe's value.
 
-    A field that the update computes follows from others, unless the plan decides it.
+    A field that the update computes from others needs none, unless the plan decides it.
     """
     of_data = r.classes.get("dataset") == ours.classes.get("dataset")
     of_samples = r.settled.get(PREPROCESSING) == ours.resolved.get(PREPROCESSING)
     unread = [*UNREAD, *(p for p, (field, values) in UNREAD_IF.items() if r.settled.get(field) in values)]
-    # Bridge writes some fields over others; the overlap only for the distributed optimizer
+    # Bridge copies some fields over others; overlap settings only with the distributed optimizer
     copied = COPIED if r.settled.get("ddp.use_distributed_optimizer") else {}
     for path, theirs in sorted(r.settled.items()):
         section, _, name = path.partition(".")
         moved = _moved(path, r.fields, r.settled) or _moved(path, ours.built, ours.resolved)
-        # a recipe may state a field of `validation` in `train`, from where Bridge moves it (bridge
-        # training/config.py:1517)
+        # a recipe may state a `validation` field in `train`; Bridge moves it (bridge training/config.py:1517)
         moved = moved and not (section == "validation" and r.fields.get(f"train.{name}") is not None)
-        # a statement on one of its fields builds a section
+        # a section needs no statement: setting one of its fields builds it
         made = path in fields.absent() and path not in CHOICES and theirs is not None
         if made or (moved and path not in decided):
             continue
@@ -333,7 +332,7 @@ def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str,
             alike = _equal(theirs, mine)
         elif known is None or path in ours.resolved or path.rpartition(".")[0] not in fields.absent():
             alike = same(theirs, mine)
-        else:  # of a section that the program does not have yet, which comes with its defaults
+        else:  # a section that the program lacks would be built with its defaults
             default = None if known.default in ("factory", "required") else known.default
             alike = same(theirs, None) and same(theirs, default)
         if alike:
@@ -342,7 +341,7 @@ def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str,
             continue
         if section != "dataset" or (of_data and (of_samples or path.rpartition(".")[0] != PREPROCESSING)):
             yield copied.get(path, path), as_written(path, theirs)
-    # Each field that the recipe sets, that no plan decides, and that Bridge writes over another one
+    # Fields that the recipe sets, that no plan decides, and that Bridge copies over another one
     for path, owner in fields.overwritten().items():
         theirs = r.settled.get(owner)
         if theirs is None or owner in COPIED.values() or _equal(theirs, ours.resolved.get(owner)):
@@ -356,8 +355,8 @@ def _moved(path: str, before: Fields, after: Fields) -> bool:
 
 
 def as_written(path: str, value: Any) -> Any:
-    """The value as the language writes it: a dtype with its module; a path below Bridge's default folder relative to
-    the folder of the job."""
+    """Convert a value for the language: dtypes get `torch.`, a path below Bridge's default folder becomes relative to
+    the job's folder."""
     field = fields.lookup(path)
     words = fields.words_of(field.type) if field else None
     if words and words.type == "dtype" and isinstance(value, str):
@@ -367,7 +366,7 @@ def as_written(path: str, value: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are equal, both off, both objects, or lists of the same words."""
+    """Whether two values are equal, both off, both objects, or lists of the same strings in any order."""
     if all(isinstance(v, str) and v[:1] == "<" for v in (a, b)):
         return True
     if isinstance(a, list) and isinstance(b, list) and all(isinstance(v, str) for v in (*a, *b)):
@@ -376,12 +375,12 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal; a number that is not one (NaN) equals another such."""
+    """Whether two values are equal; NaN equals NaN."""
     return a == b or (a != a and b != b)
 
 
 def variables(r: Recipe, ours: Resolved) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The environment variables that the plan sets otherwise, and comments on those that look like secrets."""
+    """Return the environment variables that the plan does not set to these values, and comments on likely secrets."""
     own = {n: str(v) for n, v in (ours.resolved.get("env_vars") or {}).items()}
     others = {n: v for n, v in r.env.items() if own.get(n) != str(v)}
     hidden = {n for n, v in others.items() if is_secret(n, str(v))}

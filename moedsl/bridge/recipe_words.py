@@ -1,7 +1,7 @@
-"""Read what a program can say of a recipe, and write the program.
+"""Read the values of a recipe that have keywords in the language, and write the recipe as a program.
 
-`stated` reads model, machines, length, batch and policies, and the layout as pins. `program_text` writes them, with
-fields of Bridge below them as `set` statements and comments.
+`stated` reads model, machines, sequence length, batch, policies and layout. `program_text` writes them, the layout as
+pins, and below them Bridge's fields as `set` statements and comments.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ _IDENTITY = (
     "expert_hidden", "shared_expert_hidden", "moe_latent", "q_lora_rank", "kv_lora_rank", "layer_pattern",
     "linear_every", "has_vision",
 )  # fmt: skip
-"""Facts that a recipe's fields state exactly."""
+"""The model facts that a recipe's fields state exactly, and that identify its model."""
 
 
 @frozen
 class Stated:
-    """The words of a recipe. `layout` has each axis that is on, and the pipeline layout, but no format of numbers."""
+    """A recipe's values for keywords. `layout` has each axis that is on, and the pipeline layout, but no number
+    formats."""
 
     model: Model
     hardware: str
@@ -48,25 +49,25 @@ class Stated:
     seq: int
     batch: int
     formats: Mapping[str, str]
-    """The axes whose words are formats of numbers, precision among them."""
+    """The values of the axes that are number formats, including `precision`."""
     routing: str
     frozen: tuple[str, ...]
-    """The parts of a vision model that do not learn."""
+    """The frozen parts of a vision model."""
     mtp: int | None
-    """The depth of multi-token prediction if it is not the model's own."""
+    """The MTP depth if it differs from the model's, else None."""
     data: str | None
-    """The path of the data, or the name of a data set of Hugging Face; None for mock data."""
+    """The data path or the name of a Hugging Face dataset; None for mock data."""
     samples: Samples | None
-    """How fine-tuning reads a text; None for other data."""
+    """How fine-tuning reads text samples; None for other data."""
     layout: Mapping[str, Any]
     adapter: Adapter | None
-    """What it trains if the weights are frozen."""
+    """The adapter that is trained on frozen weights; None if there is none."""
     unknown: tuple[str, ...]
-    """The axes whose value has no word."""
+    """The axes, and `adapter`, whose value has no keyword."""
 
 
 def stated(r: Recipe, model: Model) -> Stated:
-    """Read the words of a recipe whose model is known, as Bridge's update leaves them."""
+    """Read a recipe's keyword values, with its model known, from its fields after Bridge's update."""
     known = words(evolve(r, fields={**r.fields, **r.settled}))
     values = {a.name: axes.json_value(known[a.name]) for a in axes.AXES if a.name in known}
     enums = {a.name: a.words for a in axes.AXES if a.kind == "enum"}
@@ -74,12 +75,12 @@ def stated(r: Recipe, model: Model) -> Stated:
     formats = {n: v for n, v in values.items() if axes.BY_NAME[n].is_format}
     task = known.get("task", "pretrain")
     if model.vision is not None and task != "peft":
-        # every image dataset of Bridge's is one for fine-tuning, so the name says which task it is
+        # all image datasets of Bridge are for fine-tuning, so only the function's name tells the task
         task = "sft" if "_sft_" in r.function else "pretrain"
     depth = r.get("model.mtp_num_layers") or 0
-    # The data, and how its samples are read: the path of its text, of its folder or of its images, or the data set of
-    # Hugging Face, if a run can name it: one of Bridge's own, or ORG/NAME. A benchmark may have a data set that it
-    # cannot read: it has no tokenizer
+    # The data and its samples: the path of its text, folder or images, or a Hugging Face dataset. A run can name one of
+    # Bridge's preset datasets or ORG/NAME. With a NullTokenizer the dataset is ignored: a benchmark may have one that it
+    # cannot read
     text, folder, images = (r.get(f"dataset.{n}") for n in ("data_path", "dataset_root", "path"))
     own, other, subset, split = (
         r.get(f"dataset.hf_dataset.{n}") for n in ("dataset_name", "path_or_dataset", "subset", "split")
@@ -104,8 +105,10 @@ def stated(r: Recipe, model: Model) -> Stated:
 
 
 def model_of(r: Recipe, library: Library) -> Model | None:
-    """The declared model with the recipe's Hugging Face id, which may be its tokenizer's, else with its architecture;
-    None if its facts differ."""
+    """Find the declared model with the recipe's Hugging Face id, or its tokenizer's; without one, search all models.
+
+    None if the facts of each candidate differ from the recipe's.
+    """
     models, facts = declared(library), model_facts(evolve(r, model=None))
     id = r.get("model.hf_model_id") or r.get("tokenizer.tokenizer_model")
     named = [m for m in models if m.hf == id]
@@ -113,20 +116,21 @@ def model_of(r: Recipe, library: Library) -> Model | None:
 
 
 def declared(library: Library) -> list[Model]:
-    """Every model of a library."""
+    """Return every model that a library declares."""
     return [m for m in (library.model(n)[0] for n in library.models) if m is not None]
 
 
 def differing_facts(m: Model, facts: Mapping[str, Any]) -> Iterator[str]:
-    """The facts of a model that a recipe states otherwise."""
+    """Yield the names of a model's facts that differ from the recipe's."""
     own = {"has_vision": m.vision is not None}
     return (n for n in _IDENTITY if n in facts and own.get(n, getattr(m, n, None)) != facts[n])
 
 
 def _pipeline(r: Recipe) -> dict[str, str]:
-    """The pipeline layout, if layers do not split evenly: Megatron's own text, or what its other fields amount to.
+    """Return the pipeline layout if layers do not split evenly, from Megatron's layout text or from the fields in its
+    place.
 
-    Embedding and loss may count as layers, or the ends have a number of their own (core
+    These count embedding and loss as layers, or give the first and the last stage their own number of layers (core
     transformer/transformer_config.py:1997-2110).
     """
     pattern = decoder(r.get(PATTERN))
@@ -156,18 +160,18 @@ MARK = "by `moedsl import`"
 
 @frozen
 class Below:
-    """What follows the words: fields that a run may set, and comments on the rest."""
+    """The statements below the keywords: fields to `set`, environment variables, and comments on the rest."""
 
     sets: Mapping[str, Any] = field(factory=dict)
     comments: tuple[str, ...] = ()
     env: Mapping[str, Any] = field(factory=dict)
-    """Environment variables that a plan would not set so."""
+    """Environment variables that a plan would not set to these values."""
     allow: str | None = None
     """A rule that the recipe breaks and the program allows."""
 
 
 def program_text(s: Stated, origin: str, below: Below) -> str:
-    """Write the program as `moedsl fmt` does: words, layout, and what is below them."""
+    """Write the program, formatted as by `moedsl fmt`: keywords, layout, and the statements in `below`."""
     formats = dict(s.formats)
     precision = formats.pop("precision", None)
     lines = [f"# Written from {origin} {MARK}.", f"model {s.model.name}", f"{s.hardware} x {s.gpus}"]
@@ -220,9 +224,9 @@ def literal(value: Any) -> str:
 
 
 def shown(path: str, value: Any) -> str:
-    """Write a field with its value for a comment; a program is a file, so the value of a secret stays out.
+    """Format a field and its value for a comment, without the value of a secret, because the program goes into a file.
 
-    The commit of a repository looks like one, and is none.
+    A `revision` is not checked: a commit hash looks like a secret and is none.
     """
     text = literal(value) if is_literal(value) else str(value)
     own = {n: v for n, v in value.items() if n != "revision"} if isinstance(value, Mapping) else text
@@ -235,8 +239,8 @@ def is_secret(name: str, text: str) -> bool:
 
 
 def is_literal(value: Any) -> bool:
-    """Whether the language can write a value: a scalar or a list of scalars, but not NaN, an infinite number or the
-    name of an object's class."""
+    """Whether the language can write a value: a scalar or a list of scalars, but not NaN, infinity or the `<Class>` of
+    an object."""
     if isinstance(value, list):
         return all(is_literal(v) for v in value)
     if isinstance(value, float):

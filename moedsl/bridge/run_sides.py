@@ -1,4 +1,4 @@
-"""Read the two sides of `moedsl diff`: run file, compiled folder, plan or recipe, as values by name."""
+"""Read each side of `moedsl diff` (run file, compiled folder, plan or recipe) into values by name."""
 
 from __future__ import annotations
 
@@ -36,32 +36,33 @@ HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py or 
 
 @frozen
 class Side:
-    """One side. `plan` is None if only Bridge's fields are known."""
+    """One side of a comparison. `plan` is None if only Bridge's fields are known."""
 
     name: str
     how: str
-    """plan, recipe or source."""
+    """The kind of input: plan, recipe (as Bridge built it) or source (only read)."""
     fields: Mapping[str, Any]
-    """Bridge's fields by dotted path, comparable with those of another side."""
+    """Bridge's fields by dotted path, normalised for comparison."""
     whole: bool = False
     """Whether every field of the configuration is in `fields`."""
     plan: Plan | None = None
     chosen: Chosen | None = None
-    """The solver's result, if this side was planned now."""
+    """The solver's result, if the side was planned by this command."""
     rules: tuple[Rule, ...] = ()
-    """The run's own rules, for the effects that it declares."""
+    """The rules of the run's program; they give the effects of differences."""
     unread: tuple[str, ...] = ()
     refused: str | None = None
     """The message of Bridge's runtime_config_update if it refused the recipe."""
     as_built: bool = False
-    """Whether `fields` are a recipe's before that update."""
+    """Whether `fields` are the recipe's values before runtime_config_update."""
     stated: Mapping[str, Any] = field(factory=dict)
-    """The fields that a recipe's own lines set, as they set them."""
+    """The fields that the recipe's source sets, with the values that it assigns."""
 
 
 @frozen
 class Options:
-    """How a recipe is read: the run that describes it if it has no plan, and whether Bridge may run it."""
+    """How to read a recipe: its GPU and world size if it has no plan, and `read_only` to keep Bridge from running
+    it."""
 
     gpu: str | None = None
     world: int | None = None
@@ -70,20 +71,20 @@ class Options:
 
 @frozen
 class Wrong:
-    """Report why a target is not a side; `sources` are the texts that the diagnostics point into."""
+    """The errors of a target that cannot be read; `sources` are the texts that the diagnostics point into."""
 
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, Source] = field(factory=dict)
 
 
 Found = Side | Case | Wrong
-"""A side, a recipe that must still be resolved, or the reason why there is none."""
+"""A side, a recipe that Bridge must still resolve, or the errors."""
 
 
 def read_sides(
     targets: Sequence[str], texts: Sequence[str] = (), options: Options = Options(), server: Server | None = None
 ) -> list[Side | Wrong]:
-    """Read the targets, then the texts of programs, as sides, or their errors. Recipes share one Bridge."""
+    """Read the targets, then the program texts, into sides or errors. All recipes share one Bridge server."""
     found = [one(t, options) for t in targets]
     for text in texts:
         source, wrong = reader.from_text(text, "<text>")
@@ -101,7 +102,7 @@ def read_sides(
 
 
 def one(target: str, options: Options) -> Found:
-    """Read a target without Bridge."""
+    """Read one target without running Bridge; a recipe becomes a Case."""
     path, _, name = target.partition(":")
     if path.endswith(".moe") or target == "-":
         source, found = reader.read(target if target == "-" else path)
@@ -120,7 +121,7 @@ def one(target: str, options: Options) -> Found:
 
 
 def beside(target: str, text: str | None, like: str) -> list[Side | Wrong]:
-    """Read a program, and the same program with the layout of one of Bridge's recipes."""
+    """Read a program twice: as it is, and with the layout of Bridge's recipe `like`."""
     path, _, name = target.partition(":")
     if text is None and not (path.endswith(".moe") or target == "-"):
         return [_wrong(f"{target} is not a .moe file", HELP)]
@@ -170,7 +171,8 @@ def _of_plan_file(path: Path, target: str) -> Side | Wrong:
 
 
 def resolved(wanted: Sequence[Case], answers: Sequence[Resolved]) -> list[Side | Wrong]:
-    """Read recipes after Bridge's update; all as built if it refuses one, so that like is compared with like."""
+    """Make sides from recipes after Bridge's update. If Bridge refuses one, use all of them as built, so that they stay
+    comparable."""
     as_built = any(r.refusal for r in answers)
     out: list[Side | Wrong] = []
     for c, r in zip(wanted, answers, strict=True):
@@ -181,13 +183,13 @@ def resolved(wanted: Sequence[Case], answers: Sequence[Resolved]) -> list[Side |
         fields = of_recipe(r.built if as_built else r.resolved, r.classes)
         refused = " ".join(r.refusal.message.split()) if r.refusal else None
         own = _read(c)
-        stated = own.stated if isinstance(own, Side) else {}  # a recipe whose source nobody can read states nothing
+        stated = own.stated if isinstance(own, Side) else {}  # an unreadable source states no fields
         out.append(Side(c.file, "recipe", fields, whole=True, refused=refused, as_built=as_built, stated=stated))
     return out
 
 
 def _read(c: Case) -> Side | Wrong:
-    """Read what the source of a recipe states."""
+    """Read a recipe's side from its source, without Bridge."""
     library = load_stdlib()
     hardware = machine(c, library)
     if hardware is None:

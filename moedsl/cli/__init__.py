@@ -1,22 +1,22 @@
 """Run the command line: the parser of arguments, and the commands.
 
-Words go in; data goes to stdout, messages to stderr, and the exit code says whether the user's file is fine (0), wrong
-(1), or whether moedsl has a bug (2).
+Data goes to stdout, messages to stderr. The exit code is 0 if the user's file is fine, 1 if it is wrong, and 2 for a
+bug of moedsl.
 
-Open for what, in reading order:
+What to open, in reading order:
 
-- `main.py`: how a command is found and how it ends. `arguments.py`: every command with its arguments and examples, one
-  table, which names the module and the function of each.
-- `commands/`: a function for each command, which takes the arguments and returns the exit code:
-  `check`, `plan`, `answers`, `compile` for run files; `run_files` to write and format them; `recipes`, `verify` for
-  recipes; `launch`, `jobs`, `fine_tuning` for clusters; `results`, `diagnose`, `tune` for what ran; `lists` of what a
+- `main.py`: finds and runs the command. `arguments.py`: one table of every command with its arguments and examples, and
+  with the module and the function that run it.
+- `commands/`: a function for each command, which takes the arguments and returns the exit code: `check`, `plan`,
+  `answers`, `compile` for run files; `run_files` to write and format them; `recipes`, `verify` for recipes; `launch`,
+  `jobs`, `fine_tuning` for clusters; `results`, `diagnose`, `tune` for finished and running jobs; `lists` for what a
   run may name; `integrations` with shells, editors and the browser.
-- `console.py`: reading a program, printing diagnostics and progress. `terminal.py`: what a terminal shows.
-- `printing.py`: plans, and the output of one stage.
+- `console.py`: reads a program, prints diagnostics and progress. `terminal.py`: what a terminal shows.
+- `printing.py`: prints plans, and the output of one stage.
 - `reference/`: pages of `explain`. `serve/`: the page to plan on.
 
-A new command is a function in `commands/` and an entry in `arguments.COMMANDS`.
+To add a command, write a function in `commands/` and an entry in `arguments.COMMANDS`.
 
-It may import every room. A command imports what it needs, so that `--help` imports nothing else: no torch, NeMo-Run or
-pygls in `--help`, `check` and `plan`.
+It may import every package. A command imports only what it needs when it runs, so that `--help` imports nothing else:
+no torch, NeMo-Run or pygls in `--help`, `check` and `plan`.
 """

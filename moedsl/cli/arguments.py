@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from typing import Any
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]
-"""Keyword arguments of `add_argument`."""
+"""The names and the keyword arguments for `add_argument`."""
 
 
 class Command:
     """A command: its function as MODULE.FUNCTION of `moedsl.cli.commands`, its line of help, its arguments, and its
-    subcommands, which the same function runs. A NamedTuple would cost `--help` 2 ms."""
+    subcommands, which run the same function. A NamedTuple would cost `--help` 2 ms."""
 
     def __init__(self, runs: str, help: str, *arguments: Argument, actions: Mapping[str, Command] = {}) -> None:
         self.runs, self.help, self.arguments, self.actions = runs, help, arguments, actions
 
 
 def _arg(words: str, help: str = "", **options: Any) -> Argument:
-    """An argument by its names and the placeholder of its value, as in "-o --output DIR", "file FILE?" (none or one),
-    "files FILE*" (any number) and "files FILE+" (one or more)."""
+    """Make an argument from its names and the placeholder of its value, as in "-o --output DIR", "file FILE?" (none or
+    one), "files FILE*" (any number) and "files FILE+" (one or more)."""
     names = tuple(w for w in words.split() if w.startswith("-")) or (words.split()[0],)
     value = "".join(words.split(maxsplit=len(names))[len(names) :])
     if value.endswith(("?", "*", "+")):
@@ -34,7 +34,8 @@ def _flag(words: str, help: str) -> Argument:
 
 
 def _number(words: str, help: str, reader: str, **options: Any) -> Argument:
-    """An argument that a function of `moedsl.queries.amounts` reads, which is imported when it is given."""
+    """Make an argument that the function `reader` of `moedsl.queries.amounts` parses, imported when the argument is
+    given."""
 
     def read(text: str) -> Any:
         return getattr(importlib.import_module("moedsl.queries.amounts"), reader)(text)
@@ -43,7 +44,7 @@ def _number(words: str, help: str, reader: str, **options: Any) -> Argument:
 
 
 class _Named(argparse.Action):
-    """Store a name, which is not empty."""
+    """Store a name; an empty one is an error."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if not values:
@@ -52,7 +53,8 @@ class _Named(argparse.Action):
 
 
 class _Place(argparse.Action):
-    """Store where to write: neither an empty text, which is the working directory, nor -, which would be a name."""
+    """Store where to write; refuse an empty text, which would be the working directory, and -, which would be a file
+    name."""
 
     printed = False
 
@@ -67,7 +69,7 @@ class _Place(argparse.Action):
 
 
 class _Printed(_Place):
-    """Store where to write: - is standard output, which is the default."""
+    """Store where to write; - is standard output, the default."""
 
     printed = True
 

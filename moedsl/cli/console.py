@@ -21,7 +21,7 @@ from moedsl.support.text import in_json, made_for
 
 T = TypeVar("T")
 QUIET_FOR = 0.7
-"""Seconds before progress is shown."""
+"""Seconds before progress is printed."""
 
 
 def source_of(a: Namespace) -> Source:
@@ -35,7 +35,7 @@ def source_of(a: Namespace) -> Source:
 
 
 def read(value: T | None, diagnostics: Iterable[Diagnostic]) -> T:
-    """Return what was read; raises Refused with the reasons if there is nothing."""
+    """Return a value that was read; raises Refused with the diagnostics if it is None."""
     if value is None:
         raise Refused(diagnostics)
     return value
@@ -52,7 +52,7 @@ def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> Non
 
 
 def print_text(make: Callable[[], str], end: str = "\n", painted: bool = False) -> None:
-    """Print an answer for people on stdout, within the columns of a terminal; `painted`, as `print_painted`."""
+    """Print an answer for people on stdout, within the columns of a terminal; `painted` keeps its colours."""
     with made_for(room_of(sys.stdout)):
         text = folded(make(), sys.stdout)
     if painted:
@@ -83,14 +83,14 @@ def stop_on(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] = {
 
 
 def accepted(value: T | Diagnostic) -> T:
-    """Return a value; raises Refused if it is the reason why there is none."""
+    """Return a value; raises Refused if it is a diagnostic."""
     if isinstance(value, Diagnostic):
         raise Refused([value])
     return value
 
 
 def refused(a: Namespace, why: Refused) -> int:
-    """Print why a command does nothing, with --json also as JSON; returns the exit code."""
+    """Print why a command does nothing, with --json also as JSON; return the exit code."""
     if getattr(a, "json", False):  # not every command prints JSON
         print_json(failed_json(why.diagnostics, why.sources))
     say(why.diagnostics, why.sources)
@@ -125,12 +125,12 @@ def put_out(a: Namespace, text: str, note: str, data: Mapping[str, Any]) -> int:
 
 
 def tell(text: str) -> None:
-    """Print what was done, a line on stderr."""
+    """Print a line on stderr that says what was done."""
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
 class Progress:
-    """Report on stderr what is being done, if it takes long."""
+    """Report on stderr what is being done, once it takes longer than QUIET_FOR."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -141,8 +141,10 @@ class Progress:
 
 
 def compiled(a: Namespace, stop_after: str, notes: bool = True, run: str | None = None, asks: str = "plans") -> Result:
-    """Run the stages for what the command `asks`, of one `run` if it is named, and print warnings and notes if `notes`;
-    raises Refused if there is an error."""
+    """Run the stages up to `stop_after`, and return the result; raises Refused if there is an error.
+
+    `asks` is what the command needs, `run` the only run to plan, and `notes` whether to print warnings and notes.
+    """
     result = compile_source(source_of(a), stop_after, Progress(), a.like, getattr(a, "target", ""), asks, run)
     if result.failed:
         raise Refused(result.diagnostics, result.sources)

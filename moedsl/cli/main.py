@@ -24,7 +24,7 @@ _SYSTEM = {
     errno.EACCES, errno.EFBIG, errno.ENOENT, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EDQUOT,
     errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT,
 }  # fmt: skip
-"""What permissions, disks, networks and limits do to a file, also to one that was there a moment before."""
+"""Errors of permissions, disks, networks and limits, which may hit even a file that was there a moment before."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _bug()
             file = f": {problem.filename}" * bool(problem.filename)
             return _say(1, f"error: the system failed: {problem.strerror}{file}")
-        except Exception:  # a mistake of the user's is a diagnostic, so whatever arrives here is ours
+        except Exception:  # a mistake of the user's is a diagnostic, so any other exception is our bug
             return _bug()
 
 
@@ -58,7 +58,7 @@ def _run(words: Sequence[str]) -> int:
         sys.stdout.flush()  # `--help` ends here
     try:
         os.getcwd()
-    except FileNotFoundError:  # MKL and processes of ours would end in it, with an error of theirs
+    except FileNotFoundError:  # MKL and our own processes would fail in it, with errors of their own
         return _say(1, "error: the working directory was deleted: `cd` to one that exists")
     with _quick_imports():
         from moedsl.support.limits import TooLarge  # `--help` runs nothing
@@ -76,7 +76,7 @@ def _run(words: Sequence[str]) -> int:
             problem = Refused([diagnostic(problem)])
         code = console.refused(arguments, problem)
     sys.stdout.flush()
-    gc.freeze()  # Python is about to end, and would look at all of it once more
+    gc.freeze()  # Python is about to end, and its last collection would visit every object again
     return code
 
 
@@ -95,7 +95,7 @@ def _bug() -> int:
 
 
 def _drop_output() -> None:
-    """Discard the rest of the output: Python would fail on it again when it ends, with exit code 120."""
+    """Discard the rest of the output; otherwise Python fails on it again when it ends, with exit code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -103,7 +103,7 @@ def _drop_output() -> None:
 def _quick_imports() -> Generator[None]:
     """Import NumPy without OpenBLAS's thread pool, and without the garbage collector; then freeze the imports.
 
-    The products here are small, and a pool costs 25 ms; collections cost 30 ms. A command makes few cycles, so the
+    Matrix products here are small, and a pool costs 25 ms; collections cost 30 ms. A command makes few cycles, so the
     collector hardly runs afterwards.
     """
     own_threads = _BLAS not in os.environ
@@ -121,7 +121,8 @@ def _quick_imports() -> Generator[None]:
 
 
 class _Help(argparse.HelpFormatter):
-    """Format a help text as wide as the terminal, and keep the lines of a text that has several, such as examples.
+    """Format a help text as wide as the terminal, and keep the line breaks of a text that has several lines, such as
+    examples.
 
     argparse makes a formatter for each argument, and would import modules (3 ms) to measure the terminal.
     """
@@ -141,30 +142,30 @@ class _Parser(argparse.ArgumentParser):
     """Exit with code 1 for wrong arguments, which are the user's mistake, and suggest the nearest word."""
 
     options: Sequence[str] = ()
-    """The options of its commands: the parser of all is the one that meets an unknown option."""
+    """The options of all its commands, for suggestions: the top parser is the one that reports an unknown option."""
 
     def error(self, message: str) -> NoReturn:
-        from moedsl.support.diagnostics import suggest  # only a mistake has need of it
+        from moedsl.support.diagnostics import suggest  # only a mistake needs it
 
         self.print_usage(sys.stderr)
         choice, option = re.search(_CHOICE, message), re.search(_OPTION, message)
         known = re.findall(r"[\w-]+", choice["known"]) if choice else self.options
         found = choice or option
         near = "".join(f"help: {hint}\n" for hint in suggest(found["word"], [*known])) if found else ""
-        said = re.sub(r" \(choose from .*\)$", "", message) if near else message  # the list would hide the nearest
+        said = re.sub(r" \(choose from .*\)$", "", message) if near else message  # the list would hide the suggestion
         self.exit(1, f"{self.prog}: {said}\n{near}")
 
 
 class _Unread(argparse.ArgumentParser):
-    """The parser of a command that no word names: only its help is shown."""
+    """The parser of a command that was not typed: only its line of help is shown."""
 
     def __init__(self, **_: object) -> None:
         pass
 
 
 def parser_for(word: str, whole: bool = True) -> argparse.ArgumentParser:
-    """Make the parser for a command line that begins with a word: of one command, or of all if it names none; without
-    `whole` only of their names."""
+    """Make the parser for a command line that begins with `word`: of this command, or of all if none is called so;
+    without `whole`, only with their names and help."""
     parser = _Parser(
         prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe.",
         formatter_class=_Help,
@@ -190,7 +191,7 @@ def _options(commands: Mapping[str, Command]) -> list[str]:
 
 
 def _declare(parser: argparse.ArgumentParser, dest: str, commands: Mapping[str, Command]) -> None:
-    """Add commands to a parser, and their subcommands to theirs."""
+    """Add commands to a parser, and subcommands to the parsers of these commands."""
     below = parser.add_subparsers(dest=dest, metavar=dest.upper() if dest == "command" else "|".join(commands))
     for name, command in commands.items():
         one = below.add_parser(name, help=command.help, description=command.help, formatter_class=_Help)

@@ -25,26 +25,26 @@ from moedsl.solver.problem import lower
 
 
 def with_ladders(result: Result) -> None:
-    """Add its ladder to each plan; plans of a workflow have theirs."""
+    """Add a ladder to each plan that has none; plans of a workflow have theirs already."""
     pairs = zip(result.chosen, result.plans, strict=True)
     result.plans = tuple(evolve(p, ladder=p.ladder or ladder.of_run(c)) for c, p in pairs)
 
 
 def prints_notes(a: Namespace) -> bool:
-    """Whether warnings and notes go to stderr: a page has them itself, and a section is only what was asked for."""
+    """Whether warnings and notes go to stderr: not for a page, which shows them itself, nor for a section."""
     whole = a.full or a.json or getattr(a, "top", None) or getattr(a, "pareto", False)
     return a.stop_after not in (None, "plan") or bool(whole)
 
 
 def only(result: Result, run: str | None) -> None:
-    """Keep only the run of this name of a workflow or an isolation."""
+    """Keep only the run named `run` of a workflow or an isolation; None keeps all."""
     if run is not None:
         kept = [(c, p) for c, p in zip(result.chosen, result.plans, strict=True) if p.name == run]
         result.chosen, result.plans = tuple(c for c, _ in kept), tuple(p for _, p in kept)
 
 
 def after_plan(program: str, plans: Sequence[Plan]) -> list[Command]:
-    """The commands to run next; `program` is what `typed` returns."""
+    """Return the commands to run next; `program` is what `typed` returns."""
     write = (f"moedsl compile {program} -o out", "write the recipe")
     if len(plans) > 1:
         return [(f"moedsl plan {program} --run {quote(plans[0].name)}", "one run on a page"), write]
@@ -52,7 +52,7 @@ def after_plan(program: str, plans: Sequence[Plan]) -> list[Command]:
 
 
 def typed(a: Namespace) -> str:
-    """The arguments that name the same program in another command."""
+    """Return the arguments that name the same program in another command."""
     file = "FILE" if a.file in (None, "-") else quote(a.file)
     if a.expression is not None and a.expression.strip().isprintable():
         file = f"-e {quote(a.expression.strip())}"
@@ -61,10 +61,10 @@ def typed(a: Namespace) -> str:
 
 
 def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
-    """Print the plans, or the output of the requested stage; `next` are the commands that come next."""
+    """Print the plans, or the output of the requested stage; `next` are the commands to suggest."""
 
     def section(name: str) -> str:
-        """One section of each plan."""
+        """Format this section of each plan."""
         found = [(p, SECTIONS[name](p) or f"the plan of {p.name} has no section `{name}`") for p in result.plans]
         return "\n".join(f"{text}\n" if len(found) == 1 else f"{head(p)}\n\n{text}\n" for p, text in found)
 
@@ -87,8 +87,8 @@ def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
 
 
 def plans_json(plans: Sequence[Plan]) -> dict[str, Any]:
-    """The plan of a file with one run; for several runs an object with all, with the variants of each isolation and
-    the values of each sweep compared."""
+    """Return the plan of a file with one run; for several runs an object with all plans, and with comparisons of each
+    isolation's variants and each sweep's values."""
     if len(plans) == 1:
         return plans[0].to_json()
     compared = [sweep.to_json() for sweep in several.sweeps(plans)]
@@ -103,7 +103,7 @@ _PLAIN = ("name", "gpus", "seq", "batch", "phase", "task", "routing", "data", "p
 
 
 def stage_json(r: Result, stage: str) -> Any:
-    """The output of one stage for every run."""
+    """Return the output of one stage for every run, as JSON values."""
     if stage == "parse":
         return tree(r.module)
     out: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
-"""Write to a terminal only what it shows: all output of the command line passes here.
+"""Write to a terminal only visible text: all output of the command line passes here.
 
-A reason in a program, a file name or a line of a log may come from somebody else, and contain what sets the clipboard
-or hides text.
+A reason in a program, a file name or a line of a log may come from somebody else, and contain escape codes that set the
+clipboard or hide text.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class UnwrittenError(Exception):
-    """The output takes no more text: a full disk, for example."""
+    """The output cannot be written, for example because the disk is full."""
 
 
 class Refused(Exception):
-    """A command can do nothing, for the reasons that its diagnostics give: it ends with exit code 1."""
+    """Raised if a command cannot go on, for the reasons in its diagnostics; the command ends with exit code 1."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] = {}) -> None:
         self.diagnostics, self.sources = [*diagnostics], sources
 
 
 class Shown:
-    """A stream that shows hidden characters by their codes, and leaves out colours: a file or a library wrote them.
+    """A stream that shows hidden characters by their codes, and leaves out colours that files and libraries wrote.
 
-    It is no terminal to those who write to it: NeMo-Run would print colours and links.
+    `isatty` is False: else NeMo-Run would print colours and links.
     """
 
     passing: TextIO | None = None
-    """The terminal that shows a line until the next text."""
+    """The terminal that shows a line of progress now; the next text erases the line."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -51,7 +51,7 @@ class Shown:
         return self.write_painted(visible(_COLOUR.sub("", text) if "\x1b" in text else text))
 
     def write_painted(self, text: str) -> int:
-        """Write a text that has colours of ours, and else nothing hidden."""
+        """Write a text with colours of moedsl and no other hidden characters."""
         with output_errors():
             erase()
             return self.stream.write(text)
@@ -72,7 +72,7 @@ class Shown:
 
 
 def show_transient(text: str, stream: TextIO) -> None:
-    """Show a line of progress: on a terminal only until the next text."""
+    """Show a line of progress; on a terminal, the next text erases it."""
     room = room_of(stream)
     if room is None or _is_dumb():
         print(text, file=stream, flush=True)
@@ -100,7 +100,7 @@ def clear(stream: TextIO) -> None:
 
 @contextmanager
 def output_errors() -> Generator[None]:
-    """Raise UnwrittenError for a failure of the output, which is no failure of a file."""
+    """Raise UnwrittenError for a failure of the output, so that it is not taken for a failure of a file."""
     try:
         yield
     except BrokenPipeError:
@@ -111,10 +111,10 @@ def output_errors() -> Generator[None]:
 
 @contextmanager
 def shown() -> Generator[None]:
-    """Show what is printed to standard output and standard error.
+    """Pass standard output and standard error through `Shown`.
 
-    The null device takes the place of each standard stream that the caller has closed: the next file that is opened
-    would get its number. A stream that is not UTF-8 takes every character: a file gets UTF-8, a terminal codes.
+    Each standard stream that the caller has closed becomes the null device, because the next opened file would get its
+    number. A stream that is not UTF-8 accepts every character: a file gets UTF-8, a terminal codes.
     """
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in closed:
@@ -135,24 +135,24 @@ def shown() -> Generator[None]:
 
 
 def coloured(stream: TextIO) -> bool:
-    """Whether to colour what goes to a stream: a terminal that shows colours, of a user who wants them."""
+    """Whether to colour output to a stream: a terminal that shows colours, of a user who wants them."""
     return raw_stream(stream).isatty() and not os.environ.get("NO_COLOR") and not _is_dumb()
 
 
 def width(stream: TextIO) -> int:
-    """The columns of a page on a stream: those of its terminal or of COLUMNS, within reason."""
+    """Return the columns for a page on a stream: those of its terminal or of COLUMNS, within 60 and WIDTH."""
     known = raw_stream(stream).isatty() or "COLUMNS" in os.environ
     return max(_NARROWEST, min(columns(WIDTH), WIDTH)) if known else WIDTH
 
 
 def room_of(stream: TextIO) -> int | None:
-    """Return the columns of the terminal of a stream, if it tells them within reason; None if it goes elsewhere."""
+    """Return the columns of a stream's terminal, at least 60; None if the stream is not a terminal."""
     return max(_NARROWEST, columns(WIDTH) or WIDTH) if raw_stream(stream).isatty() else None
 
 
 def folded(text: str, stream: TextIO) -> str:
-    """Break between words what the terminal of a stream would break within them, and indent what follows further than
-    the start of its line; unchanged if it goes elsewhere."""
+    """Break lines that are too long for a stream's terminal between words, and indent their rest further than their
+    start; unchanged if the stream is not a terminal."""
     room = room_of(stream)
     if room is None:
         return text
@@ -175,7 +175,7 @@ def folded(text: str, stream: TextIO) -> str:
 
 
 def columns(otherwise: int) -> int:
-    """The columns of the terminal, or `otherwise` if standard output is none."""
+    """Return COLUMNS or the columns of the terminal; `otherwise` if neither is known."""
     try:
         return int(os.environ.get("COLUMNS") or os.get_terminal_size().columns)
     except (ValueError, OSError):  # COLUMNS is not a number, or the output not a terminal
@@ -183,7 +183,7 @@ def columns(otherwise: int) -> int:
 
 
 def print_painted(text: str, stream: TextIO, end: str = "\n") -> None:
-    """Print a text with its colours. All that comes from a file is `visible` in it already."""
+    """Print a text with its colours. Text that comes from a file must be `visible` in it already."""
     write = stream.write_painted if isinstance(stream, Shown) else stream.write
     write(text + end)
 
@@ -195,7 +195,7 @@ def print_file(text: str) -> None:
 
 
 def raw_stream(stream: TextIO) -> TextIO:
-    """The stream below a `Shown`."""
+    """Return the stream below a `Shown`, or the stream itself."""
     return stream.stream if isinstance(stream, Shown) else stream
 
 

@@ -2,7 +2,7 @@
 
 The count follows what the modules of Megatron-Core 0.19.2 with Transformer Engine save: the input of each norm, linear
 and activation function, and for attention q, k, v, output and log-sum-exp (no score matrix: fused attention). TP always
-comes with SP, so tensors between the linears are split over TP as well. `tokens` is a rank's: micro_batch x seq / cp.
+comes with SP, so tensors between the linears are split over TP as well. `tokens` is per rank: micro_batch x seq / cp.
 Selective recompute drops outputs by module (megatron/core/transformer/transformer_config.py:recompute_modules).
 """
 
@@ -26,24 +26,24 @@ from moedsl.facts.fine_tuning import Adapter
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}
 HERE: Mapping[str, Floats] = dict.fromkeys(OFFLOAD_MODULES, np.ones(1))
-"""Nothing offloaded."""
+"""The value of `Sizes.here` if nothing is offloaded."""
 ByKind = Mapping[str, Floats]
-"""Bytes of a layer of each kind (`blocks.kinds`)."""
+"""Bytes per layer, by kind of layer (`blocks.kinds`)."""
 
 
 EAGER_NORM = 12
-"""Bytes that a norm of separate kernels keeps of a number: its input twice and its normalised copy, in FP32 (bridge
-models/gemma/modeling_gemma4.py:87-95)."""
+"""Bytes per element that a norm built from separate kernels keeps: its input twice and its normalised copy, in FP32
+(bridge models/gemma/modeling_gemma4.py:87-95)."""
 AROUND_EXPERTS = 3 * EAGER_NORM + 2 * BF16
-"""Of sandwich norms, bytes of a number of the hidden state that recomputed experts keep: three such norms, and the
-inputs of shared experts and router (bridge models/gemma/modeling_gemma4.py:1327-1342)."""
+"""Bytes per element of the hidden state that recomputed experts keep with sandwich norms: three norms (`EAGER_NORM`),
+and the inputs of shared experts and router (bridge models/gemma/modeling_gemma4.py:1327-1342)."""
 AROUND_ROUTER = 3 * EAGER_NORM
-"""Bytes of the norms of the router's input and of both kinds of experts' output."""
+"""Bytes per element that three norms keep: of the router's input, and of the outputs of routed and shared experts."""
 
 POOLED_LAYER = 6 + 6 * 4 + 2
-"""Numbers of the hidden width that a layer of a pooled tower keeps, in BF16: the inputs of its linears, queries, keys,
-values and attention's output; of six norms the input and the normalised copy in FP32, and of that of values the input
-(transformers models/gemma4/modeling_gemma4.py, Gemma4RMSNorm)."""
+"""Elements, counted as BF16, that a layer of a pooled tower keeps per unit of hidden width: the inputs of its linears,
+queries, keys, values and attention's output; for six norms, the input and the normalised copy in FP32; for the norm of
+values, the input (transformers models/gemma4/modeling_gemma4.py, Gemma4RMSNorm)."""
 
 
 @frozen
@@ -53,29 +53,29 @@ class Sizes:
     tokens: Floats
     """Tokens of a microbatch on a rank, before sequence parallelism."""
     split: Floats
-    """The same tokens divided by TP: what remains on a rank with sequence parallelism."""
+    """`tokens` divided by TP: the tokens on a rank with sequence parallelism."""
     routed: Floats
-    """Token copies that reach this rank's experts, at the mean."""
+    """Token copies routed to this rank's experts, on average."""
     saved: Floats
-    """Bytes of a number in a linear's saved input."""
+    """Bytes per element of a linear's saved input."""
     tp: Floats
     etp: Floats
     learns: float
     """1 if the language model's weights are trained; a frozen linear does not save its input (te
     pytorch/module/linear.py, `weight.requires_grad`)."""
     keep: Mapping[str, Floats]
-    """1 if a recompute module's tensors are kept, 0 if they are recomputed; `pre_mlp_norm` is the norm before a MoE
+    """By recompute module: 1 if its tensors are kept, 0 if they are recomputed; `pre_mlp_norm` is the norm before a MoE
     layer."""
     here: Mapping[str, Floats]
-    """1 if what a module of `OFFLOAD_MODULES` saves stays on the GPU, 0 if it waits in host memory."""
+    """By module of `OFFLOAD_MODULES`: 1 if its saved tensors stay on the GPU, 0 if they are offloaded to the host."""
     mask: Floats
-    """Bytes of the attention mask of a graph with attention, 0 without one."""
+    """Bytes of the attention mask that a CUDA graph with attention holds, else 0."""
     pairs: Floats
-    """Scores of attention on a rank: pairs of tokens of each head."""
+    """Attention scores on a rank: one for each head and pair of tokens."""
     unfused: bool = False
     """Whether gated activation functions run as separate kernels."""
     scores: float = 0.0
-    """Bytes kept for each score."""
+    """Bytes that attention keeps for each score."""
     adapter: Adapter | None = None
 
 
@@ -84,8 +84,8 @@ def sizes(m: Model, t: Table, seq: int, learns: bool = True, adapter: Adapter | 
     tokens = t["micro_batch"] * (seq / t["cp"])
     split = tokens / t["tp"]
     keep = {word: 1.0 - t.has("recompute", bit) for word, bit in BIT.items()}
-    # A captured router passes the norm's output out of its graph, so that it is kept even if recomputed; only a graph
-    # that ends after alltoall's preprocessing does not (core transformer/transformer_layer.py:458-499).
+    # A captured router passes the norm's output out of its graph, so the output is kept even if recomputed, except by a
+    # graph that ends after alltoall's preprocessing (core transformer/transformer_layer.py:458-499).
     router, inside = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("moe_router", "moe_preprocess"))
     keep["pre_mlp_norm"] = np.maximum(keep["layernorm"], (1.0 * (router & ~(inside & (t["dispatcher"] == ALLTOALL)))))
     routed = split * m.topk * t["etp"] * 1.0
@@ -99,17 +99,17 @@ def sizes(m: Model, t: Table, seq: int, learns: bool = True, adapter: Adapter | 
 
 
 def mask(t: Table, seq: int) -> Floats:
-    """Return the bytes of the mask that each layer with captured attention gets, for every kind of attention and
-    although the kernels do not read it: a byte for each pair of a CP rank's token and a token of the sequence, whole on
-    each TP rank (core transformer/transformer_layer.py:1111-1121)."""
+    """Return the bytes of the attention mask that each layer with captured attention gets, although no kernel reads it:
+    one byte for each pair of a CP rank's token and a token of the sequence, not split over TP (core
+    transformer/transformer_layer.py:1111-1121)."""
     return t.has("cuda_graph", CUDA_GRAPH.index("attn")) * 1.0 * t["micro_batch"] * (seq // t["cp"]) * seq
 
 
 def _moved(m: Model, t: Table) -> dict[str, Floats]:
-    """Return 1 for each word of `OFFLOAD_MODULES` whose saved tensors go to host memory.
+    """Return, by module of `OFFLOAD_MODULES`, 1 where its saved tensors go to host memory, else 0.
 
-    Megatron-Core leaves out norms fused into their linear, and those whose input is a graph's own buffer (core
-    transformer/transformer_layer.py:1442-1494). Recomputed whole layers save nothing inside.
+    Megatron-Core skips norms fused into their linear, and norms whose input is a graph's own buffer (core
+    transformer/transformer_layer.py:1442-1494). Fully recomputed layers save nothing inside.
     """
     alone = ~t.has("recompute", BIT["full"])
     moved = {word: 1.0 * (t.has("offload_modules", i) & alone) for i, word in enumerate(OFFLOAD_MODULES)}
@@ -120,20 +120,22 @@ def _moved(m: Model, t: Table) -> dict[str, Floats]:
 
 
 def attention(m: Model, s: Sizes) -> Floats:
-    """Count one attention block with its norm; the layer's input is counted with the layer."""
+    """Count the bytes that one attention block saves with its norm; `layers` counts the layer's input."""
     return (_mla(m, s) if m.attention == "mla" else _gqa(m, s)) + (
         max(s.scores, BF16 * m.wide_heads) * s.pairs * s.keep["core_attn"] * s.here["core_attn"]
     )
 
 
 def _gqa(m: Model, s: Sizes) -> Floats:
-    """The input norm is fused into the linear, which keeps its output even with recompute. A fused norm of queries and
-    keys keeps its input, a split one the same in FP32 and its normalised copy (bridge
-    models/minimax_m2/minimax_m2_provider.py:65-85). Sandwich norms are one after the output projection, and one of
-    values in FP32 (bridge models/gemma/modeling_gemma4.py:1679). An output gate is kept, together with its input and
-    the product that enters the projection (core transformer/attention.py:1624).
+    """Count the bytes that grouped-query attention saves.
 
-    Recomputed attention keeps v as a view of the whole projection, and therefore the projection too (core
+    The input norm is fused into the linear, which keeps the norm's output even with recompute. A fused QK norm keeps
+    its input; a split one keeps it in FP32, with its normalised copy (bridge
+    models/minimax_m2/minimax_m2_provider.py:65-85). Sandwich norms add a norm after the output projection and an FP32
+    norm of values (bridge models/gemma/modeling_gemma4.py:1679). An output gate is kept with its input and the product
+    that enters the projection (core transformer/attention.py:1624).
+
+    Recomputed attention keeps v as a view of the whole QKV projection, and therefore the projection too (core
     transformer/attention.py:_checkpointed_attention_forward).
     """
     q, k = m.heads * m.head_dim, m.query_groups * m.head_dim
@@ -148,15 +150,16 @@ def _gqa(m: Model, s: Sizes) -> Floats:
 
 
 def _projected(s: Sizes) -> Floats:
-    """Return the bytes of a number of attention's output: BF16 from the kernel, and a quantised projection's copy."""
+    """Return the bytes per element of attention's output: BF16 from the kernel, plus a quantised projection's copy."""
     return (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns) * s.here["attn_proj"]
 
 
 def _mla(m: Model, s: Sizes) -> Floats:
-    """`mla_up_proj` recomputes the up-projected q, k and v; the latents and the output are kept.
+    """Count the bytes that MLA saves: `mla_up_proj` recomputes the up-projected q, k and v; latents and output are
+    kept.
 
-    The projection of k and v itself is freed: k is joined with its rotary part and v made contiguous (core
-    transformer/multi_latent_attention.py:966-968).
+    The output of the K/V projection itself is freed: k is concatenated with its rotary part, and v is made contiguous
+    (core transformer/multi_latent_attention.py:966-968).
     """
     qk, v = m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim
     latents = (m.q_lora_rank + m.kv_lora_rank) * (BF16 + s.saved * s.learns) + m.qk_rope_dim * BF16
@@ -169,11 +172,11 @@ def _mla(m: Model, s: Sizes) -> Floats:
 
 
 def _sparse(m: Model, s: Sizes) -> Floats:
-    """Count what sparse attention keeps between its linears (core
+    """Count the bytes that sparse attention keeps between its linears (core
     transformer/experimental_attention_variant/dsa_cudnn_kernels.py:2264).
 
-    For each head the query of a full width and the compressed one, which `mla_up_proj` recomputes, the result in the
-    latent's width and a log-sum-exp. For each token, on every TP rank, the compressed key, and what the indexer keeps.
+    For each head: the full-width query and the compressed one, which `mla_up_proj` recomputes, the output in the
+    latent's width, and a log-sum-exp. For each token, on every TP rank: the compressed key, and what the indexer keeps.
     """
     padded = s.split * blocks.heads(m, s.tp)
     up = s.split * m.heads * (m.qk_nope_dim + m.qk_rope_dim) + padded * blocks.key(m)
@@ -183,39 +186,41 @@ def _sparse(m: Model, s: Sizes) -> Floats:
 
 
 def _indexer(m: Model, s: Sizes) -> Floats:
-    """Count what a layer's own indexer keeps, on every TP rank: the keys that it chose (INT32), which layers that share
-    them only refer to, the gradients of its loss, and its inputs where sequence parallelism has gathered them."""
+    """Count the bytes that a layer's own indexer keeps on every TP rank: the indices of the keys that it chose (INT32;
+    layers that share the keys only refer to them), the gradients of its loss, and its inputs where sequence parallelism
+    has gathered them."""
     learned = BF16 * ((m.indexer_heads + 2) * m.indexer_dim + m.indexer_heads)
     entered = BF16 * (s.tp > 1) * (m.hidden + m.q_lora_rank)
     return s.tokens * (4 * m.indexer_topk + learned + entered) * s.keep["core_attn"] * s.here["core_attn"]
 
 
 def dense_mlp(m: Model, s: Sizes) -> Floats:
-    """Count an MLP: norm output, the output of the first linear (two halves with a gate), and the product."""
+    """Count the bytes that an MLP saves: the norm's output, the first linear's output (two halves with a gate), and the
+    product."""
     out = m.ffn_hidden * (_halves(m) + _separate(m, s, 2) + s.saved * s.learns)
     return s.split * s.keep["mlp"] * (m.hidden * s.saved * s.learns + out)
 
 
 def _halves(m: Model) -> float:
-    """Return the bytes that an activation function keeps of its input, for one number of its output."""
+    """Return the bytes, per output element, that an activation function keeps of its input."""
     return (products(m) - 1) * BF16
 
 
 def _separate(m: Model, s: Sizes, tensors: int) -> float:
-    """Count the bytes that separate kernels of a gated activation keep for one number of its output, without its input:
-    both factors, and of a routed expert their product too, which the router's probability multiplies (core
+    """Count the bytes, per output element, that the separate kernels of a gated activation keep besides its input: both
+    factors, and for a routed expert their product too, which the router's probability multiplies (core
     transformer/moe/experts.py:858, transformer/mlp.py:322)."""
     return BF16 * tensors * s.unfused * (products(m) == 3)
 
 
 def mixer(m: Model, s: Sizes, kind: Mixer) -> Floats:
-    """Count a Mamba-2 mixer or a gated delta net: the norm's output, the tensors between its projections, and the input
-    of the second projection. No module of `RECOMPUTE` covers it except the whole layer."""
+    """Count the bytes that a Mamba-2 mixer or a gated delta net saves: the norm's output, the tensors between its
+    projections, and the second projection's input. Only full recompute (`full` of `RECOMPUTE`) covers it."""
     return s.split * ((m.hidden + kind.inner) * s.saved * s.learns + BF16 * kind.saved)
 
 
 def moe_mlp(m: Model, s: Sizes) -> Floats:
-    """Count norm output, router, latent projections, routed experts and shared experts."""
+    """Count the bytes that a MoE block saves: norm output, router, latent projections, routed and shared experts."""
     normed = s.split * m.hidden * (BF16 * s.keep["pre_mlp_norm"] + m.sandwich_norms * AROUND_EXPERTS)
     inside = s.split * m.hidden * m.sandwich_norms * AROUND_ROUTER
     # Count what the projections to the latent width and back save: quantised hidden state and combined output
@@ -230,13 +235,13 @@ def moe_mlp(m: Model, s: Sizes) -> Floats:
 
 
 def _router(m: Model, s: Sizes) -> Floats:
-    """Count FP32 logits and probabilities and the routing map, over all experts."""
+    """Count the bytes of the router's FP32 logits and probabilities and its routing map, over all experts."""
     return s.split * m.experts * 9.0
 
 
 def experts(m: Model, s: Sizes) -> Floats:
-    """Count the permuted input, the output of the first grouped linear (two halves with a gate) and the product, which
-    `moe_act` recomputes."""
+    """Count the bytes that routed experts save: the permuted input, the first grouped linear's output (two halves with
+    a gate), and the product, which `moe_act` recomputes."""
     width = m.expert_hidden / s.etp
     halves = _halves(m) * s.here["moe_act"]
     entered = routed_width(m) * s.saved * s.learns * s.here["expert_fc1"]
@@ -245,13 +250,13 @@ def experts(m: Model, s: Sizes) -> Floats:
 
 
 def shared(m: Model, s: Sizes) -> Floats:
-    """Shared experts are split over TP and see every token."""
+    """Count the bytes that shared experts save; they are split over TP and see every token."""
     each = _halves(m) + _separate(m, s, 2) + s.saved * s.learns
     return s.split * m.shared_expert_hidden * each * s.keep["shared_experts"]
 
 
 def layers(m: Model, s: Sizes) -> ByKind:
-    """Return the bytes kept for one microbatch; full recompute keeps only the layer's input."""
+    """Return the bytes that each kind of layer keeps for one microbatch; full recompute keeps only a layer's input."""
     if m.windowed:
         return either(m, layers(without_window(m), s), layers(with_window(m), s))
     entry, full = s.split * m.hidden * BF16, s.keep["full"]
@@ -272,12 +277,12 @@ def layers(m: Model, s: Sizes) -> ByKind:
 OF_MOE = ("router", "latent", "experts", "shared")
 """The parts of a MoE block that may have adapters."""
 _MODULE = {"mlp": ("mlp",), "experts": ("moe",), "shared": ("moe", "shared_experts"), "latent": ("moe",)}
-"""The recompute modules that an adapter is inside of."""
+"""The recompute modules that contain an adapter, by part of the block."""
 
 
 def adapted(m: Model, s: Sizes, *parts: str) -> Floats:
-    """Count what the adapters of some parts of a block keep: their inputs, which the frozen linears do not keep, and
-    the numbers of their rank; with dropout, also its result and its mask."""
+    """Count the bytes that the adapters of the given parts of a block keep: their inputs, which the frozen linears do
+    not keep, and the low-rank intermediate; with dropout, also its result and its mask."""
     if s.adapter is None:
         return np.zeros_like(s.tokens)
     found = {linear: outputs for f in linear_features(m) for linear, outputs in adapters.adapted(m, s.adapter, f)}
@@ -298,13 +303,15 @@ def adapted(m: Model, s: Sizes, *parts: str) -> Floats:
 
 
 def linear_features(m: Model) -> tuple[str, ...]:
-    """List the kinds of layer whose linears an adapter may be on."""
+    """List the kinds of layer whose linears may have an adapter."""
     return tuple(f for f in adapters.linears(m) if f not in ("mtp", "vision"))
 
 
 def _entering(s: Sizes, linear: Linear) -> tuple[Floats, Floats]:
-    """Return (tokens of the rank's numbers, numbers of the input). A linear that TP splits by outputs reads all tokens,
-    which are gathered."""
+    """Return (tokens of the low-rank intermediate, elements of the input) of an adapter on this rank.
+
+    A linear that TP splits by outputs reads all tokens, which are gathered.
+    """
     if linear.at == "experts":
         return s.routed, s.routed * linear.inputs / (s.etp if linear.split == "inputs" else 1.0)
     if linear.split == "neither":
@@ -314,8 +321,11 @@ def _entering(s: Sizes, linear: Linear) -> tuple[Floats, Floats]:
 
 
 def _alone(m: Model, s: Sizes, linear: Linear) -> Floats | float:
-    """Return 1 where only the adapter keeps the input: the attention kernel keeps its own output, and the router and
-    the norm before the experts keep the hidden state that is not gathered."""
+    """Return 1 where only the adapter keeps its input, else 0.
+
+    The attention kernel keeps its own output; the router and the norm before the experts keep the ungathered hidden
+    state.
+    """
     if linear.name == "linear_proj":
         return float(m.attention_gate)
     hidden = linear.at in ("router", "shared", "latent") and linear.inputs == m.hidden and linear.split != "inputs"
@@ -323,7 +333,7 @@ def _alone(m: Model, s: Sizes, linear: Linear) -> Floats | float:
 
 
 def offloaded(m: Model, s: Sizes) -> ByKind:
-    """Return the bytes of one microbatch that wait for backward in host memory; empty if there are none."""
+    """Return the bytes of one microbatch that wait for backward in host memory; empty if nothing is offloaded."""
     if s.here is HERE:
         return {}
     kept = layers(m, s)
@@ -331,7 +341,7 @@ def offloaded(m: Model, s: Sizes) -> ByKind:
 
 
 def captured(m: Model, s: Sizes, t: Table) -> ByKind:
-    """Return the bytes that the graphs of one layer with experts hold for one microbatch, by kind of layer."""
+    """Return the bytes that the CUDA graphs of a layer with experts hold for one microbatch, by kind of layer."""
     if m.windowed:
         return either(m, captured(without_window(m), s, t), captured(with_window(m), s, t))
     attn, router = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("attn", "moe_router"))
@@ -345,8 +355,9 @@ def captured(m: Model, s: Sizes, t: Table) -> ByKind:
 
 
 def uneven(m: Model, s: Sizes, whole: Floats, case: Case) -> tuple[Floats, Floats]:
-    """Return (for each layer, over the root of the layers): the bytes above the mean that the expert rank with the most
-    tokens keeps of a MoE layer. `whole` is 1 if a whole-iteration graph's stash has a fixed size whatever the routing.
+    """Return (per layer, per square root of layers): bytes above the mean that a MoE layer's fullest expert rank keeps.
+
+    `whole` is 1 for a whole-iteration graph, whose stash has a fixed size whatever the routing.
     """
     each = s.keep["full"] * s.keep["moe"] * experts(m, s)
     excess = each * (case.imbalance - 1.0) * (1.0 - whole)
@@ -356,8 +367,10 @@ def uneven(m: Model, s: Sizes, whole: Floats, case: Case) -> tuple[Floats, Float
 
 
 def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) -> Floats:
-    """Return the bytes of the gradients alive in the backward of the largest layer, and of what it recomputes. `saved`
-    is the activations that `layers` keeps; offloaded ones are back by then."""
+    """Return the bytes of the gradients alive in the largest layer's backward, and of the tensors that it recomputes.
+
+    `saved` is the activations that `layers` keeps, with offloaded ones back on the GPU.
+    """
     kept = layers(m, evolve(s, here=HERE, keep={word: np.ones_like(s.tokens) for word in s.keep}))
     again = {kind: np.maximum(size - saved[kind], 0.0) for kind, size in kept.items()}
     routed = s.routed * np.where(whole > 0, case.capacity, case.imbalance)
@@ -373,28 +386,28 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) ->
 
 
 def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:
-    """Count a microbatch's images in the tower: one image a sample, whole on each CP and TP rank except for what TP
-    splits.
+    """Count the bytes that the vision tower saves for a microbatch with one image per sample.
 
-    A frozen tower keeps nothing; trainable mergers keep their own input. Full recompute keeps each layer's input.
+    They are whole on each CP and TP rank, except for what TP splits. A frozen tower keeps nothing; trainable mergers
+    keep their own input. Full recompute keeps each layer's input.
     """
     encoder, projector = vision_parts(v, t, trained)
     return encoder + projector
 
 
 def image_mask(m: Model, v: Vision, s: Sizes) -> Floats:
-    """Return the bytes of the mask in which the tokens of an image see each other: a byte for each pair of tokens,
-    whole on each TP rank, although no kernel reads it (bridge models/gemma_vl/modeling_gemma4_vl.py:366-391)."""
+    """Return the bytes of the mask that lets an image's tokens see each other: one byte for each pair of tokens, whole
+    on each TP rank, although no kernel reads it (bridge models/gemma_vl/modeling_gemma4_vl.py:366-391)."""
     return s.pairs * s.tp / m.heads * v.pooled
 
 
 def again(v: Vision, t: Table) -> Floats:
-    """Return 1 where the tower is recomputed with the whole layers of the language model."""
+    """Return 1 where full recompute includes the vision tower, else 0."""
     return t.has("recompute", BIT["full"]) * (0.0 if v.replicated else 1.0)
 
 
 def vision_parts(v: Vision, t: Table, trained: tuple[bool, bool]) -> tuple[Floats, Floats]:
-    """Split the bytes of `vision` into (encoder, projector)."""
+    """Return the bytes of `vision` as (encoder, projector)."""
     tower, projection = trained
     patches = BF16 * t["micro_batch"] * float(v.image_tokens * v.merge**2)
     tp = 1.0 if v.replicated else t["tp"]

@@ -1,7 +1,7 @@
 """Count the adapters of `task peft` as Megatron Bridge 0.6.2 builds them: parameters, saved inputs, passes.
 
-An adapter is two products: from the input of its linear to the rank, and from the rank to the output (bridge
-peft/utils.py:896). TP splits one dimension of each, so a rank holds rank x (inputs + outputs) / TP of them.
+An adapter is two products: from its linear's input to the rank, and from the rank to the linear's output (bridge
+peft/utils.py:896). TP splits one dimension of each, so a rank holds rank x (inputs + outputs) / TP parameters.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from moedsl.facts.facts import Model
 from moedsl.facts.fine_tuning import PARTS, Adapter
 
 IN_TOWER = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", *PARTS["linear_qkv"], *PARTS["linear_fc1"])
-"""The targets that the vision tower has too."""
+"""The adapter targets that exist in the vision tower too."""
 Split = Literal["outputs", "inputs", "neither"]
 COLLECTIVES: Mapping[Split, float] = {"outputs": 2.0, "inputs": 4.0, "neither": 3.0}
-"""The collectives over TP of an adapter in a microbatch, by what TP splits of its linear. Forward has one after the
-first product, and one after the second unless TP splits the linear's outputs (bridge peft/utils.py:1007-1047). Backward
-sums the gradient between the products (core tensor_parallel/layers.py:1066), and gathers one that forward scattered
-(bridge peft/utils.py:1240)."""
-SUMMED: Mapping[str, float] = {"shared": 2.0, "each": 0.0, "outer": 1.0}
-"""The weights of an adapter of experts whose gradients EP sums in a microbatch (bridge peft/utils.py:1282, :2408)."""
+"""An adapter's TP collectives per microbatch, by how TP splits its linear. Forward has one after the first product, and
+one after the second unless TP splits the linear's outputs (bridge peft/utils.py:1007-1047). Backward sums the gradient
+between the products (core tensor_parallel/layers.py:1066), and gathers a gradient that forward scattered (bridge
+peft/utils.py:1240)."""
+SUMMED: Mapping[str, float] = {"none": 0.0, "shared": 2.0, "each": 0.0, "outer": 1.0}
+"""The number of an expert adapter's weights whose gradients EP sums in a microbatch, by `Adapter.experts` (bridge
+peft/utils.py:1282, :2408)."""
 
 
 @frozen
@@ -39,11 +40,11 @@ class Linear:
     inputs: int
     outputs: int
     split: Split
-    """What TP splits of the module itself."""
+    """The dimension of the module that TP splits."""
     at: str
     """The part of the block: attention, mlp, shared, experts, mixer, router, latent, mtp or vision."""
     parts: tuple[int, ...] = ()
-    """The outputs of the parts of a fused module, of which canonical LoRA adapts each by itself."""
+    """Output sizes of a fused module's parts, each of which canonical LoRA adapts separately."""
 
 
 def _attention(m: Model) -> Iterator[Linear]:
@@ -67,7 +68,7 @@ def _attention(m: Model) -> Iterator[Linear]:
 
 def _mlp(m: Model, around: int, width: int, at: str) -> Iterator[Linear]:
     halves = width * (products(m) - 1)
-    # one adapter for both halves of experts (bridge peft/canonical_lora.py:45)
+    # both halves of experts share one adapter (bridge peft/canonical_lora.py:45)
     parts = (halves // 2, halves // 2) if at != "experts" else ()
     yield Linear("linear_fc1", around, halves, "outputs", at, parts)
     yield Linear("linear_fc2", width, around, "inputs", at)
@@ -75,7 +76,7 @@ def _mlp(m: Model, around: int, width: int, at: str) -> Iterator[Linear]:
 
 @lru_cache(maxsize=256)
 def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
-    """List the linears of one of each feature of `parameters.held` that an adapter may be on."""
+    """List the linears that may have an adapter, for one instance of each feature of `parameters.held`."""
     if m.windowed:
         return either(m, linears(without_window(m)), linears(with_window(m)))
     attention, dense = (*_attention(m),), (*_mlp(m, m.hidden, m.ffn_hidden, "mlp"),)
@@ -99,7 +100,7 @@ def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
     else:
         alike = {"moe": attention + moe} | ({"reuse": attention + moe} if m.indexer_every > 1 else {})
         out = {"dense": attention + dense, **alike, **{kind: one + moe for kind, one in of.items()}}
-    # the whole tower with its mergers, whose names are those of the language model; a replicated tower has others
+    # the whole tower with its mergers; their linears are named as in the language model, except in a replicated tower
     v, tower = m.vision, tuple[Linear, ...]()
     if v is not None and not v.replicated:
         layer = (
@@ -118,7 +119,7 @@ def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
 
 
 def adapted(m: Model, a: Adapter, feature: str) -> Iterator[tuple[Linear, tuple[int, ...]]]:
-    """List the linears of a feature that have adapters, each with the outputs of its adapters."""
+    """Yield the linears of a feature that have adapters, each with the output sizes of its adapters."""
     for linear in linears(m).get(feature, ()):
         if linear.at == "experts" and a.experts == "none":
             continue
@@ -133,8 +134,11 @@ def adapted(m: Model, a: Adapter, feature: str) -> Iterator[tuple[Linear, tuple[
 
 
 def rank_of(m: Model, a: Adapter, linear: Linear, etp: int) -> int:
-    """Return the rank of the adapter of a linear; a normalized one of experts is rounded up to a multiple of ETP
-    (bridge peft/utils.py:700)."""
+    """Return the rank of a linear's adapter.
+
+    For normalized expert adapters it is rank // topk, rounded up to a multiple of ETP unless ETP splits the inputs
+    (bridge peft/utils.py:700).
+    """
     if linear.at != "experts" or not a.normalized:
         return a.rank
     rank = a.rank // m.topk
@@ -142,8 +146,8 @@ def rank_of(m: Model, a: Adapter, linear: Linear, etp: int) -> int:
 
 
 def count(m: Model, a: Adapter, feature: str, tp: int, ep: int, etp: int) -> Parameters:
-    """Count the adapters of one of a feature on a rank. DoRA adds the length of each row of the weight (bridge
-    peft/dora_layers.py:114)."""
+    """Count a rank's adapter parameters for one instance of a feature; DoRA adds the length of each row of the weight
+    (bridge peft/dora_layers.py:114)."""
     total = Parameters()
     for linear, parts in adapted(m, a, feature):
         split, local = (etp, m.experts // ep) if linear.at == "experts" else (tp, 1)
@@ -159,7 +163,7 @@ def count(m: Model, a: Adapter, feature: str, tp: int, ep: int, etp: int) -> Par
 
 
 def stage(m: Model, a: Adapter, layout: Layout, rank: int, tp: int, ep: int, etp: int) -> Parameters:
-    """Count the adapters of pipeline rank `rank`."""
+    """Count the adapter parameters of pipeline rank `rank`."""
     each, ahead, total = {f: count(m, a, f, tp, ep, etp) for f in linears(m)}, in_mtp(m), Parameters()
     for c in layout.stage(rank):
         depths = built(m, c.mtp)

@@ -1,7 +1,7 @@
 """Low, best and high cases of the uncertain terms of the memory estimate.
 
-Each uncertainty is physical, with the reason for its range. None belongs to a model, a GPU or a run. The numbers are
-those of the calibration: `value` is the best case, `low` and `high` are the others.
+Each uncertainty is physical, with a reason for its range; none is specific to a model, a GPU or a run. The numbers come
+from the calibration: `value` is the best case, `low` and `high` are the others.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from moedsl.cost.rows import Floats
 from moedsl.facts.calibration import Constants
 
 STASH = 1.2
-"""A whole-iteration graph's paged stash over what the experts save at the mean, whatever the routing (core
-transformer/moe/paged_stash.py:599)."""
+"""Size of a whole-iteration graph's paged stash relative to what the experts save at the mean, whatever the routing
+(core transformer/moe/paged_stash.py:599)."""
 CAPACITY = 1.5
-"""The buffers of the experts in such a graph over those at the mean."""
+"""Size of the experts' buffers in such a graph relative to their size at the mean."""
 LOSSES = ("te", "native", "unfused")
-"""Cross entropies: Transformer Engine's, Megatron-Core's own, and the latter without fusion."""
+"""Cross-entropy implementations: Transformer Engine's, Megatron-Core's fused one, and Megatron-Core's unfused one."""
 
 Amount = float | Floats
 Flag = bool | NDArray[np.bool_]
@@ -31,24 +31,24 @@ Flag = bool | NDArray[np.bool_]
 
 @frozen
 class Case:
-    """One value for each uncertain term, or a column with a value for each row; and the kernels that a recipe sets."""
+    """One value for each uncertain term (or a column with one per row), and the kernels that a recipe sets."""
 
     imbalance: Amount
-    """Routed tokens of a layer's fullest expert rank over the mean."""
+    """Routed tokens on a layer's fullest expert rank relative to the mean."""
     other: Amount
     """Bytes in torch's allocator outside the model and the known workspaces."""
     copies: Amount
-    """Copies of the routed tokens at full width that are alive at once, without the saved ones."""
+    """Full-width copies of the routed tokens that are alive at once, besides the saved ones."""
     loss: Amount
-    """Bytes for each logit: the logits and what the loss makes of them."""
+    """Bytes for each logit: the logit itself and the loss's intermediates."""
     same_rank: Flag = False
-    """Whether one rank is the fullest of every layer; else the excess of n layers grows with their square root."""
+    """Whether one rank is the fullest in every layer; otherwise the excess over n layers grows with sqrt(n)."""
     transposes: Flag | None = None
-    """Whether a per-tensor FP8 weight keeps its transpose; None follows the GPU."""
+    """Whether a per-tensor FP8 weight keeps its transpose; None means the GPU's default."""
     together: Flag = False
-    """Whether the logits' gradient is alive together with the working set of a layer."""
+    """Whether the logits' gradient is alive at the same time as a layer's working set."""
     captured: Amount = 0.0
-    """Graphs that serve two microbatches at a time under expert overlap, over the layers not at work."""
+    """Share of the layers not at work whose graphs hold two microbatches under expert overlap."""
     stash: float = STASH
     capacity: float = CAPACITY
     unfused: bool = False
@@ -56,7 +56,7 @@ class Case:
     scores: float = 0.0
     """Bytes that attention keeps for each score; fused kernels keep none."""
     accumulates: bool = True
-    """Whether products add into Megatron's gradient buffer (`gradient_accumulation_fusion`)."""
+    """Whether weight gradients are accumulated into Megatron's gradient buffer (`gradient_accumulation_fusion`)."""
 
 
 Change = Mapping[str, float | bool]
@@ -64,7 +64,7 @@ Change = Mapping[str, float | bool]
 
 @frozen
 class Unknown:
-    """An uncertain term: its low and high change of the best case, and the reason."""
+    """An uncertain term: its changes to the best case in the low and the high case, and the reason."""
 
     name: str
     least: Change
@@ -132,16 +132,16 @@ class Cases:
 
     @cached_property
     def least(self) -> Case:
-        """Return the low case of everything."""
+        """Return the case with every term low."""
         return changed(self.best, *(u.least for u in self.unknowns))
 
     @cached_property
     def most(self) -> Case:
-        """Return the high case of everything."""
+        """Return the case with every term high."""
         return changed(self.best, *(u.most for u in self.unknowns))
 
     def of(self, word: str) -> Case:
-        """Return the case of a word of `must_fit`."""
+        """Return the case for a value of `must_fit`: high, best or low."""
         return {"high": self.most, "best": self.best, "low": self.least}[word]
 
 
@@ -151,8 +151,9 @@ def changed(base: Case, *changes: Change) -> Case:
 
 
 def joined(ways: Sequence[Case], transposes: bool) -> Case:
-    """Merge cases that differ only in uncertain terms into one whose terms are arrays, an element for each case.
-    `transposes` is the GPU's own for cases that leave it open.
+    """Merge cases that differ only in uncertain terms into one case whose terms are arrays, with one element per case.
+
+    `transposes` is the GPU's default, for cases in which the term is None.
     """
     terms = ("imbalance", "other", "copies", "loss", "same_rank", "together", "captured")
     columns: dict[str, Any] = {term: np.array([getattr(way, term) for way in ways]) for term in terms}

@@ -1,10 +1,10 @@
-"""Estimate the seconds of communication, for one microbatch and layer or for one step. Bandwidths are in one direction.
+"""Estimate communication seconds, for one microbatch and layer or for one step; bandwidths are in one direction.
 
 Ranks are numbered with tp (etp for experts) fastest, then cp or ep, dp, pp (megatron/core/parallel_state.py). A group
 of n ranks at a stride is therefore in one NVLink domain if n x stride fits in it.
 
-Routing that nothing balances makes one rank the slowest: `fullest` estimates how many tokens reach the fullest of the
-ranks that share a layer's experts.
+If nothing balances the routing, one rank is the slowest: `Skew.fullest` estimates how many tokens reach the fullest of
+the ranks that share a layer's experts.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def latency(hw: Hardware, size: Floats, stride: Floats) -> Floats:
 
 
 def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """Estimate one dispatch (or combine) of a MoE layer.
+    """Estimate the seconds of one dispatch (or combine) of a MoE layer.
 
-    All-to-all sends each of topk copies. DeepEP and HybridEP send a token once to an NVLink domain. There it goes on
-    over NVLink, once to each rank.
+    All-to-all sends each of a token's topk copies. DeepEP and HybridEP send a token once to each NVLink domain, and
+    from there over NVLink once to each rank.
     """
     ep, etp = t["ep"] * 1.0, t["etp"] * 1.0
     payload = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * routed_width(m) * 2.0
@@ -69,17 +69,18 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def met(m: Model, places: Floats) -> Floats:
-    """Count the places that contain a token's experts, among equal places for the experts, in order, by row."""
+    """Return, by row, the mean number of parts that a token's experts are in, if the experts are divided in order into
+    `places` equal parts (ranks or NVLink domains)."""
     values, at = np.unique(places, return_inverse=True)
     return np.array([_met(float(p), m.topk, m.routing_groups, m.topk_groups) for p in values])[at]
 
 
 @lru_cache(maxsize=1024)
 def _met(places: float, topk: int, groups: int, allowed: int) -> float:
-    """Count the places that topk uniform choices reach among the experts of `allowed` groups of all `groups`.
+    """Return the mean number of parts that topk uniform choices reach among the experts of `allowed` of all `groups`.
 
-    A group that spans several places leaves that share of them. A place that holds several groups may have none of the
-    allowed ones, or j of them with the odds of drawing without replacement
+    If a group spans several parts, the allowed groups leave that share of the parts open. A part that contains several
+    groups has none of the allowed ones, or j of them with the probability of drawing without replacement
     (megatron/core/transformer/moe/moe_utils.py:618).
     """
     if places >= groups:
@@ -91,11 +92,11 @@ def _met(places: float, topk: int, groups: int, allowed: int) -> float:
 
 
 def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> tuple[Floats, Floats]:
-    """Return (with another microbatch, alone): a MoE layer's exposed expert communication, forward and backward.
+    """Return a MoE layer's exposed expert communication, forward and backward, as (with another microbatch, alone).
 
     There are two transfers forward, two backward, and two more if the MoE layer is recomputed. If a forward runs at the
     same time as another microbatch's backward, the overlap hides a share. Delayed weight gradients hide a small share
-    of the rest. Together they hide no more than the compute meanwhile. A pass that runs alone hides nothing.
+    of the rest. Together they hide at most the time of the concurrent compute. A pass that runs alone hides nothing.
     """
     again = t.has("recompute", BIT["moe"]) | t.has("recompute", BIT["full"])
     whole = (4.0 + 2.0 * again) * transfer
@@ -104,15 +105,17 @@ def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> tuple
 
 
 def tensor(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """Estimate TP of one block with SP: gather and scatter forward, two and one more backward for weight gradients."""
+    """Estimate the seconds of TP with SP for one block: gather and scatter forward, the same backward, and one more
+    gather for weight gradients."""
     tp = t["tp"] * 1.0
     moved, one = t["micro_batch"] * (seq / t["cp"]) * m.hidden * 2.0 * (tp - 1) / tp, np.ones_like(tp)
     return 5.0 * (moved / (hw.constants.tp_share * ring(hw, tp, one)) + latency(hw, tp, one))
 
 
 def normed(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """Estimate the sums over TP of a split norm of queries and of keys in one layer's forward: a number in FP32 for
-    each token, whose gradient is not summed (bridge models/minimax_m2/minimax_m2_provider.py:73)."""
+    """Estimate the seconds of the sums over TP for split norms of queries and keys in one layer's forward: one FP32
+    number for each token and norm, whose gradient is not summed (bridge models/minimax_m2/minimax_m2_provider.py:73).
+    """
     tp, one = t["tp"] * 1.0, np.ones(t.rows)
     if m.qk_norm_over != "split_heads":
         return np.zeros(t.rows)
@@ -121,9 +124,12 @@ def normed(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """Estimate CP of one layer: keys and values go round the ring forward, they and their gradients backward. Sparse
-    attention gathers its compressed keys and the indexer's first, whole on each TP rank, and sums the gradients of the
-    former (core transformer/experimental_attention_variant/dsa.py:1836, :1980)."""
+    """Estimate the CP seconds of one layer.
+
+    Keys and values go round the ring in forward; they and their gradients do in backward. Sparse attention first
+    gathers its compressed keys and the indexer's, whole on each TP rank, and sums the gradients of its compressed keys
+    (core transformer/experimental_attention_variant/dsa.py:1836, :1980).
+    """
     cp = t["cp"] * 1.0
     if m.sparse:
         each = t["micro_batch"] * (seq / cp) * 2.0 * (cp - 1)
@@ -137,31 +143,37 @@ def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def scanned(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """Estimate CP of a Mamba-2 layer, forward and backward. Its scan runs over whole sequences, so all its inputs and
-    outputs change from a part of the sequence to a part of the heads and back (core ssm/mamba_context_parallel.py:134).
-    Groups fewer than CP ranks are repeated. Nothing hides this."""
+    """Estimate the CP seconds of a Mamba-2 layer, forward and backward; nothing hides them.
+
+    Its scan runs over whole sequences, so an all-to-all moves all its inputs and outputs from a split of the sequence
+    to a split of the heads and back (core ssm/mamba_context_parallel.py:134). If there are fewer groups than CP ranks,
+    they are repeated.
+    """
     inner = m.mamba_heads * m.mamba_head_dim
     groups = np.maximum(m.mamba_groups / t["tp"], t["cp"]) * t["tp"]
     return _exchanged(hw, t, seq, 3 * inner + 2 * groups * m.mamba_state + m.mamba_heads)
 
 
 def delta_net(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """Estimate CP of a gated delta net, forward and backward, as for a Mamba-2 layer: its whole projection and the
-    input of the second one change from the sequence to the heads and back (core ssm/gated_delta_net/gdn.py:129-162,
-    common.py:347-365)."""
+    """Estimate the CP seconds of a gated delta net, forward and backward.
+
+    As in a Mamba-2 layer, the whole projection and the second one's input move from a split of the sequence to a split
+    of the heads and back (core ssm/gated_delta_net/gdn.py:129-162, common.py:347-365).
+    """
     mixer = blocks.delta_net(m)
     return _exchanged(hw, t, seq, mixer.projected + mixer.inner)
 
 
 def _exchanged(hw: Hardware, t: Table, seq: int, numbers: ArrayLike) -> Floats:
-    """Estimate an all-to-all over CP of so many numbers a token, forward and backward."""
+    """Estimate the seconds of an all-to-all over CP of `numbers` elements per token, forward and backward."""
     cp = t["cp"] * 1.0
     moved = 2.0 * t["micro_batch"] * (seq / cp) * (np.asarray(numbers) / t["tp"]) * 2.0 * (cp - 1) / cp
     return moved / ring(hw, cp, t["tp"] * 1.0)
 
 
 def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int) -> Floats:
-    """Estimate sending one microbatch's hidden state to the next chunk on another stage; its gradient takes as long."""
+    """Estimate the seconds to send one microbatch's hidden state to the next chunk on another stage; its gradient takes
+    as long."""
     moved = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * m.hidden * 2.0
     band = (hw.nvlink if gpus <= hw.nvlink_domain else hw.network) * hw.constants.ring
     return np.where(t["pp"] > 1, moved / band, 0.0)
@@ -170,9 +182,9 @@ def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int)
 def data(
     hw: Hardware, t: Table, gpus: int, every: Mapping[str, Parameters], learning: Mapping[str, Parameters]
 ) -> dict[str, Floats]:
-    """Return, by feature, the reduce-scatter of its gradients and the all-gather of its parameters, once.
+    """Return, by feature, the seconds to reduce-scatter the feature's gradients and all-gather its parameters once.
 
-    With FSDP there is a gather for forward and one for backward, and each microbatch repeats all
+    FSDP gathers once for forward and once for backward, and repeats everything for each microbatch
     (`step.after_overlap`).
     """
     dense, expert_ranks = gpus / (t["tp"] * t["pp"]), gpus / (t["etp"] * t["ep"] * t["pp"])
@@ -187,8 +199,8 @@ def data(
 
 
 def overlapped(t: Mapping[str, Ints], reduces: bool, gathers: bool) -> Floats | float:
-    """Return the share of data parallelism's bytes that overlap with compute: gradients, parameters, or both. FSDP
-    overlaps both."""
+    """Return the share of data-parallel bytes that overlap with compute: gradients, parameters, or both; FSDP overlaps
+    both."""
     if reduces and gathers:
         return 1.0
     grad, sent = formats.gradient(t), formats.sent(t)
@@ -200,19 +212,19 @@ class Skew:
     """How unevenly a router spreads the tokens over the ranks."""
 
     balanced: float
-    """The tokens of the fullest rank over the mean, of a router that training balances; 1 is forced balance."""
+    """Tokens on the fullest rank relative to the mean, if training balances the router; 1 if balance is forced."""
     spread: float
-    """The spread of the experts' tokens, of a router that nothing balances, over that of one that picks the same
+    """If nothing balances the router: the spread of the experts' token counts, relative to a router that picks the same
     experts for every token."""
     capacity: float
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
 
     def fullest(self, m: Model, t: Table) -> Floats:
-        """Return the tokens of the fullest rank over the mean, by row.
+        """Return the tokens of the fullest rank relative to the mean, by row.
 
-        A router that always picks the same experts gives them experts / topk times the mean, and the others none. The
-        tokens of n experts on a rank spread less by the root of n, and the fullest of r ranks is sqrt(2 ln r)
-        deviations above the mean. A captured iteration with a fuller rank is run again without its graph (core
+        A router that always picks the same experts gives them experts / topk times the mean, and the others none. With
+        n experts on a rank, the spread falls with sqrt(n); the fullest of r ranks is sqrt(2 ln r) deviations above the
+        mean. A captured iteration with a fuller rank than `capacity` runs again without its graph (core
         transformer/moe/paged_stash.py:1150).
         """
         ranks, same = t["ep"] * 1.0, m.experts / max(m.topk, 1)

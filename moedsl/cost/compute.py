@@ -1,9 +1,9 @@
 """Estimate a layer's compute seconds for one microbatch on a rank: matrix products, attention, passes over memory.
 
-A matrix product runs at a calibrated share of its precision's dense peak. A grouped product reaches that share only
-with enough tokens for each expert. Everything else streams through HBM. Backward is twice forward, 2.5 times for
-attention. The shares are those of the GPU's generation (`schema/calibration.py`), at the clock that its power limit
-sustains.
+A matrix product runs at a calibrated share of its precision's dense peak; a grouped product reaches that share only
+with enough tokens for each expert. Everything else streams through HBM. Backward takes twice as long as forward, 2.5
+times for attention. The shares are calibrated for the GPU's generation (`facts/calibration.py`), at the clock that its
+power limit sustains.
 """
 
 from __future__ import annotations
@@ -24,27 +24,26 @@ from moedsl.facts.facts import Hardware, Model
 from moedsl.facts.fine_tuning import Adapter
 
 SHARE = {"bf16": "gemm", "fp8": "gemm8", "mxfp8": "gemm8", "nvfp4": "gemm4"}
-"""The constant for the share of that peak that a large product reaches."""
+"""Name of the constant for the share of dense peak that a large product reaches, by peak."""
 READ = {"bf16": 2.0, "fp8_blockwise": 1.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
-"""Bytes of a number of a linear's weight when a product reads it."""
+"""Bytes per element of a linear's weight when a product reads it."""
 SPLIT_NORM = 36
-"""Bytes that the kernels of a split norm of queries and keys read and write for a number: the copy in FP32 6, its
-square 8, their sum 4, the product with the scale 8, the copy in BF16 6, the product with the weight 4 (bridge
+"""Bytes per element that the kernels of a split norm of queries and keys read and write: copy in FP32 6, square 8, sum
+4, product with the scale 8, copy in BF16 6, product with the weight 4 (bridge
 models/minimax_m2/minimax_m2_provider.py:65-85)."""
 EAGER_NORM = 46
-"""Bytes that separate kernels of a norm read and write for a number: two copies in FP32 12, the square 8, its mean 4,
-two products 16, the copy in BF16 6 (bridge models/gemma/modeling_gemma4.py:87-95)."""
+"""Bytes per element that a norm's separate kernels read and write: two copies in FP32 12, square 8, mean 4, two
+products 16, copy in BF16 6 (bridge models/gemma/modeling_gemma4.py:87-95)."""
 VALUE_NORM = 32
-"""Of a norm of values: the copy in FP32 6, its square 8, its mean 4, the quotient 8, the copy in BF16 6 (bridge
-models/gemma/modeling_gemma4.py:1679-1681)."""
+"""Bytes per element that a norm of values reads and writes: copy in FP32 6, square 8, mean 4, quotient 8, copy in BF16
+6 (bridge models/gemma/modeling_gemma4.py:1679-1681)."""
 UNFUSED_SCORE = 8
-"""Bytes of a score that separate kernels of attention read and write: the product 2, the softmax 4, the second product
-2."""
+"""Bytes per score that separate kernels of attention read and write: first product 2, softmax 4, second product 2."""
 TANH = 12
-"""Bytes of a logit that a softcap reads and writes: a quotient, a tanh and a product (bridge
+"""Bytes per logit that a softcap reads and writes: a quotient, a tanh and a product (bridge
 models/gemma/modeling_gemma4.py:1479-1482)."""
 WIDE = 256.0
-"""Numbers of the query, key and value of a head of 128, of which `attention` is stated."""
+"""Query-key width plus value width of a head of 128, for which the constant `attention` is stated."""
 FUSED = np.array([p in ("mxfp8", "nvfp4") for p in PRECISION])
 """Precisions in which one kernel runs the experts."""
 WHOLE = CUDA_GRAPH.index("full_iteration")
@@ -58,34 +57,34 @@ ByKind = Mapping[str, Floats]
 
 @frozen
 class Work:
-    """Forward seconds by part of a layer, one microbatch on a rank."""
+    """Forward seconds by part of a layer, for one microbatch on a rank."""
 
     linear: Floats
     """Attention's linears."""
     up: Floats
-    """Of them, MLA's up-projections."""
+    """MLA's up-projections; `linear` contains them too."""
     core: Floats
     indexer: Floats
     """The indexer of sparse attention: its linears, its scores, and the choice of the best keys."""
     indexer_back: Floats
-    """Its loss and its gradients, which forward's other work has no part in."""
+    """The indexer's whole backward: its loss and gradients, which are not a multiple of its forward."""
     norm: Floats
     """One norm with its residual."""
     residual: Floats
     """Adding the output of a block."""
     rotary: Floats
-    """Rotary embedding and the layout of queries, keys and values, and the output's gate."""
+    """Rotary embedding, changes of the layout of queries, keys and values, and the output's gate."""
     rotary_back: Floats
     router: Floats
-    """The router, and the norms around it and the experts that sandwich norms add."""
+    """The router, and the norms that sandwich norms add around it and the experts."""
     mixer: Floats
     """The two projections of a mixer: Mamba-2, or a gated delta net."""
     scan: Floats
-    """Its convolution, scan and norm."""
+    """The mixer's convolution, scan and norm."""
     quantise_mixer: Floats
-    """Quantising the inputs of its projections, in forward."""
+    """Quantising the inputs of the mixer's projections, in forward."""
     quantise_mixer_back: Floats
-    """Quantising the gradients of their outputs."""
+    """Quantising the gradients of those projections' outputs."""
     latent: Floats
     """The projections to the latent width and back."""
     dense: Floats
@@ -93,13 +92,13 @@ class Work:
     activation: Floats
     """The routed experts' activation function."""
     quantise: Floats
-    """Quantising the inputs of attention's linears and of the first of a dense layer, in forward."""
+    """Quantising, in forward, the inputs of attention's linears and of a dense layer's first linear."""
     quantise_back: Floats
-    """Quantising the gradients of their outputs."""
+    """Quantising the gradients of those linears' outputs."""
     cast: Floats
     """Quantising the inputs of the routed experts' products, in forward."""
     cast_back: Floats
-    """Quantising the gradients of their outputs."""
+    """Quantising the gradients of those products' outputs."""
     permute: Floats
     shared: Floats
     mtp: Floats
@@ -111,7 +110,7 @@ class Work:
     """The adapters of experts, shared experts, router and latent projections."""
     adapt_mixer: Floats
     window_linear: Floats
-    """What differs in the attention of layers whose window has another shape."""
+    """This and the other `window_` parts: attention in layers whose window has another shape."""
     window_core: Floats
     window_rotary: Floats
     window_rotary_back: Floats
@@ -121,7 +120,7 @@ class Work:
     vision: Floats
     """The encoder of the vision tower."""
     merger: Floats
-    """Its mergers: the projector."""
+    """The mergers of the vision tower: the projector."""
 
     @property
     def windowed(self) -> Work:
@@ -134,10 +133,10 @@ class Work:
 
 
 def clock(hw: Hardware) -> float:
-    """Return the sustained clock, over that of a GPU with the power for which its peaks were first stated.
+    """Return the sustained clock relative to that of a GPU with the power for which its peaks were first stated.
 
-    Passes over memory follow it too: they reach half of the HBM bandwidth, and wait for the SMs and not for HBM. With
-    passes that do not follow it, the same configurations on GB300 come out 5% too slow and on GB200 3% too fast.
+    Passes over memory follow the clock too: they reach half of the HBM bandwidth, and wait for the SMs, not for HBM. If
+    they did not follow it, the same configurations would come out 5% too slow on GB300 and 3% too fast on GB200.
     """
     return (hw.watts / hw.rated_watts) ** hw.constants.power if hw.watts and hw.rated_watts else 1.0
 
@@ -150,7 +149,7 @@ def flops_rate(hw: Hardware, t: Table) -> Floats:
 
 
 def fused(t: Table) -> NDArray[np.bool_]:
-    """Tell where one kernel runs the experts' products, activation and quantisation.
+    """Whether, by row, one kernel runs the experts' products, activation and quantisation.
 
     Transformer Engine has it for MXFP8 and NVFP4 (te pytorch/ops/fused/grouped_mlp.py:408). It needs static shapes, so
     it is used with the captured iteration (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
@@ -164,16 +163,18 @@ def stream(hw: Hardware) -> float:
 
 
 def weights_moved(hw: Hardware, t: Table) -> Floats:
-    """Return the seconds for each of a rank's weights in a microbatch, a third of them. Forward and the gradient of the
-    input read the weight; its own gradient is read from, and written to, Megatron's buffer (te
-    pytorch/module/grouped_linear.py:963; core extensions/transformer_engine.py:2230), in FP32 or BF16. What products
-    hide of it, they lose by waiting."""
+    """Return the seconds to move one of a rank's weights in a microbatch, divided by three.
+
+    Forward and the gradient of the input read the weight; the weight's gradient is read from, and written to,
+    Megatron's buffer (te pytorch/module/grouped_linear.py:963; core extensions/transformer_engine.py:2230), in FP32 or
+    BF16. What products hide of this time, they lose by waiting.
+    """
     moved = 2 * formats.by_precision(READ, t) + 2 * formats.gradient(t)
     return moved / 3 / hw.hbm
 
 
 def attention_weights(m: Model) -> tuple[int, int]:
-    """Count (all, MLA's up-projections) of the weights of one layer's attention linears, whole."""
+    """Count the weights of one layer's attention linears, without TP, as (all, MLA's up-projections)."""
     if m.attention != "mla":
         width = (m.heads + m.query_groups) * (m.head_dim + m.value_dim) + m.heads * m.attention_gate * m.head_dim
         return m.hidden * width, 0
@@ -183,16 +184,17 @@ def attention_weights(m: Model) -> tuple[int, int]:
 
 
 def context(m: Model, seq: float) -> float:
-    """Return the mean number of keys that a query attends to over the layers: half the sequence, or a window's part."""
+    """Return the mean number of keys that a query attends to, over all layers: half the sequence, or less in
+    windows."""
     full = seq / 2
     window = min(full, m.window - m.window * (m.window - 1) / (2 * seq)) if m.window else full
     return (full + (m.window_every - 1) * window) / m.window_every if m.window_every else window
 
 
 def split_width(k: Constants, width: ArrayLike) -> Floats:
-    """Return the time of a linear layer's products relative to large ones, for a rank's part of the split dimension.
+    """Return how much slower a linear's products are on a rank's part of the split dimension than large ones.
 
-    Of forward and the two of backward, one sums over that dimension.
+    One of the three products (forward and two in backward) sums over that dimension.
     """
     return 1.0 + k.shallow / np.asarray(width, float) / 3
 
@@ -207,8 +209,11 @@ def work(
     span: float = 0,
     rotates: bool = False,
 ) -> Work:
-    """Return the forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean,
-    `span` the tokens of a packed sample, and `rotates` whether one kernel rotates queries and keys."""
+    """Return the forward seconds of every part.
+
+    `skew` is the fullest rank's routed tokens relative to the mean, `span` the tokens of a packed sample (0 for the
+    whole sequence), and `rotates` whether one kernel rotates queries and keys.
+    """
     if m.windowed:
         other = work(with_window(m), hw, t, seq, skew, adapter, span, rotates)
         changed = {f"window_{name}": getattr(other, name) for name in IN_WINDOW}
@@ -230,8 +235,8 @@ def work(
     mixer = next(iter(blocks.of(m).values()), None)
     mixed = _mixed(m, hw, t, mixer, split, rate, cast) if mixer else _NOTHING
     widened, attends = 1 + k.softmax / WIDE, bf16 * attended
-    # the products of a token in attention itself, where an exponential counts as so many; an indexer's seconds, forward
-    # and backward with its loss, for all tokens on each tensor-parallel rank
+    # a token's products in attention itself, with exponentials counted as products; an indexer's seconds, forward and
+    # backward with its loss, for all tokens on each TP rank
     if m.sparse:
         pairs, tokens = blocks.attention(m, t["tp"] * 1.0, span or seq, exponential), split * t["tp"]
         found = 2 * blocks.projections(m) / rate + 2 * blocks.scores(m, seq) / attends + blocks.SCORED * seq / hbm
@@ -279,12 +284,12 @@ def work(
 
 
 def rotary(m: Model, fused: bool) -> tuple[float, float]:
-    """Bytes of memory traffic for a token, as (forward, backward), of the small kernels around attention: the rotary
-    embedding, copies of queries, keys and values to another layout, norms that other kernels do not contain, the gate.
+    """Return the bytes of memory traffic per token of the small kernels around attention, as (forward, backward).
 
-    The fused kernels of MLA rotate queries in place, and split keys from values and add the rotary part to the keys;
-    backward moves as much (core fusions/fused_mla_yarn_rope_apply.py:68 and :379). Separate kernels
-    copy each of them several times (core transformer/multi_latent_attention.py:924-964).
+    They are the rotary embedding, copies of queries, keys and values to another layout, norms that other kernels do not
+    contain, and the gate. MLA's fused kernels rotate queries in place, split keys from values and add the rotary part
+    to the keys; backward moves as much (core fusions/fused_mla_yarn_rope_apply.py:68 and :379). Separate kernels copy
+    each of them several times (core transformer/multi_latent_attention.py:924-964).
     """
     if m.attention == "mla" and fused and not m.sparse:
         keys, values_ = m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim
@@ -299,15 +304,15 @@ def rotary(m: Model, fused: bool) -> tuple[float, float]:
 
 
 _ADAPTED = {"attention": ("attention",), "mlp": ("mlp",), "moe": activations.OF_MOE, "mixer": ("mixer",)}
-"""The parts of a block whose adapters belong together."""
+"""The parts of a block whose adapters are priced together, by name in `Work`."""
 
 
 def _adapters(m: Model, hw: Hardware, t: Table, seq: int, a: Adapter | None, parts: tuple[str, ...]) -> Floats:
-    """Return the forward seconds of adapters: two narrow products, which stream their input and output, a scaling, and
-    the addition to the linear's output (bridge peft/utils.py:1181, lora_layers.py).
+    """Return the forward seconds of adapters.
 
-    DoRA also makes the whole product of both, adds the weight, and takes the length of each row in every forward
-    (bridge peft/dora_layers.py:116).
+    They are two narrow products, which stream their input and output, a scaling, and the addition to the linear's
+    output (bridge peft/utils.py:1181, lora_layers.py). In every forward, DoRA also multiplies the adapter's two
+    matrices, adds the weight, and takes the length of each row (bridge peft/dora_layers.py:116).
     """
     total = np.zeros(t.rows)
     if a is None:
@@ -332,8 +337,11 @@ def _adapters(m: Model, hw: Hardware, t: Table, seq: int, a: Adapter | None, par
 
 
 def quantised(m: Model) -> tuple[int, int]:
-    """Count (forward, backward) the numbers of a token that are quantised for attention's linears, except the hidden
-    state or its gradient: the inputs of all but the first, and the gradients of the outputs of all but the last."""
+    """Count the elements per token that are quantised for attention's linears, as (forward, backward).
+
+    They are the inputs of all linears but the first, and the output gradients of all but the last; the hidden state and
+    its gradient are not counted.
+    """
     if m.attention != "mla":
         outputs = (m.heads * (1 + m.attention_gate) + m.query_groups) * m.head_dim + m.query_groups * m.value_dim
         return m.heads * m.value_dim, outputs
@@ -343,11 +351,10 @@ def quantised(m: Model) -> tuple[int, int]:
 
 
 def joined(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """Return the seconds, forward and backward, of the passes that join attention's results of the steps of the CP
-    ring.
+    """Return the seconds, forward and backward, of joining attention's results of the CP ring's steps.
 
-    The first step's output and gradients are copied (4 bytes a number). Each later one is added (6), on average over
-    three quarters of the tokens: a causal mask leaves half of the steps only their second half (te
+    The first step's output and gradients are copied (4 bytes per element). Each later step's are added (6 bytes), on
+    average over three quarters of the tokens, because a causal mask leaves half of the steps only their second half (te
     pytorch/attention/dot_product_attention/context_parallel.py:2159-2233, :2902-3031). Sparse attention has no ring.
     """
     qk, v = m.qk_nope_dim + m.qk_rope_dim if m.attention == "mla" else m.head_dim, m.value_dim
@@ -359,7 +366,8 @@ def joined(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> Floats:
-    """Return the time of grouped products. With few tokens for each expert they are slow but still move all weights."""
+    """Return the seconds of grouped products. With few tokens for each expert they are slow but still move all
+    weights."""
     local = m.experts / t["ep"]
     filled = routed / local / (routed / local + hw.constants.half_full)
     width = m.expert_hidden / t["etp"]
@@ -388,8 +396,8 @@ def _mixed(m: Model, hw: Hardware, t: Table, mixer: Mixer, split: Floats, rate: 
 
 
 def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
-    """Return (encoder, projector): the tower over one image a sample, BF16, split over TP unless it is replicated,
-    and the same on every CP rank."""
+    """Return the forward seconds of the vision tower as (encoder, projector): one image per sample, BF16, split over TP
+    unless it is replicated, and the same on every CP rank."""
     v = m.vision
     if v is None:
         return np.zeros(t.rows), np.zeros(t.rows)
@@ -427,8 +435,8 @@ def forward(m: Model, w: Work) -> ByKind:
 
 
 def of_weights(m: Model, w: Work) -> ByKind:
-    """Return the seconds of the weights' gradients by kind of layer, which frozen weights do not have: a product for
-    each of forward's."""
+    """Return the seconds of weight gradients by kind of layer: one product for each forward product; frozen weights
+    have none."""
     if m.windowed:
         return either(m, of_weights(without_window(m), w), of_weights(with_window(m), w.windowed))
     routed, mixed = w.latent + w.experts + w.shared, w.mixer
@@ -441,7 +449,7 @@ def of_weights(m: Model, w: Work) -> ByKind:
 
 def backward(m: Model, k: Constants, w: Work) -> ByKind:
     """Return the backward seconds by kind of layer: twice forward, except that a gradient is quantised once, and that
-    attention and the scan take two and a half times theirs."""
+    attention and the scan take about 2.5 times forward."""
     if m.windowed:
         return either(m, backward(without_window(m), k, w), backward(with_window(m), k, w.windowed))
     back = {kind: 2 * seconds for kind, seconds in forward(m, w).items()}
@@ -459,11 +467,11 @@ def backward(m: Model, k: Constants, w: Work) -> ByKind:
 
 
 def recomputed(m: Model, w: Work, t: Table) -> ByKind:
-    """Return the forward seconds spent again in backward, by kind of layer. A superset never costs less.
+    """Return the forward seconds repeated in backward, by kind of layer; recomputing more never costs less.
 
-    Checkpoints nest: while the MoE layer is repeated, the checkpoints of its activation and of its shared expert keep
-    nothing again, so both are computed a third time (core transformer/moe/moe_layer.py:510 and :694,
-    transformer/moe/experts.py:882). That of MLA's up-projection contains the rotary embedding (core
+    Checkpoints nest: while the MoE layer is recomputed, the inner checkpoints of its activation and its shared expert
+    keep nothing again, so both are computed a third time (core transformer/moe/moe_layer.py:510 and :694,
+    transformer/moe/experts.py:882). The checkpoint of MLA's up-projection contains the rotary embedding (core
     transformer/multi_latent_attention.py:975).
     """
     if m.windowed:
@@ -489,7 +497,7 @@ def recomputed(m: Model, w: Work, t: Table) -> ByKind:
 
 def host_tower(m: Model, hw: Hardware, t: Table, learns: bool) -> Floats:
     """Return the seconds that the host needs to launch the vision tower: forward, backward if it is trained, and
-    recompute. Only the graph of the whole iteration contains it."""
+    recompute. Only a whole-iteration graph captures them."""
     if m.vision is None:
         return np.zeros(t.rows)
     each = (hw.constants.host_attention + hw.constants.host_dense) * slower(hw) * (1.0 - t.has("cuda_graph", WHOLE))
@@ -498,13 +506,13 @@ def host_tower(m: Model, hw: Hardware, t: Table, learns: bool) -> Floats:
 
 
 def slower(hw: Hardware) -> float:
-    """Return the host's time for a launch, over that of the host for which launches are stated."""
+    """Return the host's time per launch relative to the host for which launches are stated."""
     return hw.constants.host_grace if hw.host == "grace" else 1.0
 
 
 def idle(m: Model, hw: Hardware, t: Table) -> ByKind:
-    """Return the seconds that the GPU is idle in any case, by kind of layer: between kernels, and with experts until
-    the host knows the counts of tokens."""
+    """Return the seconds for which the GPU is always idle, by kind of layer: between kernels, and with experts until
+    the host knows the token counts."""
     k = hw.constants
     wait = k.host_wait * slower(hw) * (1.0 - t.has("cuda_graph", WHOLE))
     return {kind: k.gaps + wait * (kind in with_experts(m)) for kind in kinds(m)}

@@ -1,6 +1,6 @@
-"""Price a model on a machine: peak memory and step time, for whole columns and, in parts, for one row.
+"""Price a model on a machine: peak memory and step time, for whole columns of layouts or, in parts, for one row.
 
-`Cost` is the model of one run; `bounds` says whether a layout fits its GPU in the low, best and high case.
+`Cost` prices one run's layouts; `bounds` says whether a layout fits its GPU in the low, best and high case.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from moedsl.facts.fine_tuning import Adapter
 from moedsl.facts.units import GIB
 
 Columns = Mapping[str, ArrayLike]
-"""Axis name to a column of codes (`moedsl.facts.axes`) or one number; what is missing takes its default."""
+"""Axis name to a column of codes (`moedsl.facts.axes`) or one number; missing axes take their defaults."""
 FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
-"""More than DEEPEST x pp microbatches do not fill a pipeline further."""
+"""More than DEEPEST x pp microbatches fill a pipeline no further."""
 
 
 @frozen(slots=False)
@@ -45,9 +45,9 @@ class Cost:
     adapter: Adapter | None = None
     """What `task peft` trains; the weights are then frozen."""
     layout: str | None = None
-    """A pinned pipeline layout; it is then the only one, and pp x vpp its number of chunks."""
+    """The pinned pipeline layout, which excludes all others; pp x vpp must be its number of chunks."""
     routing: str = "natural"
-    """natural, or balanced: forced, for benchmarks."""
+    """natural, or balanced (forced, for benchmarks)."""
     loss: str = "te"
     """One of `cases.LOSSES`."""
     fused_activation: bool = True
@@ -57,17 +57,17 @@ class Cost:
     scores: float = 0.0
     """Bytes that attention keeps for each score; fused kernels keep none."""
     accumulates: bool = True
-    """Whether products add into Megatron's gradient buffer (`gradient_accumulation_fusion`)."""
+    """Whether weight gradients are accumulated into Megatron's gradient buffer (`gradient_accumulation_fusion`)."""
     fp8_weights: bool | None = None
-    """Whether parameters are kept and gathered in FP8 (`fp8_param_gather`); None is by the precision."""
+    """Whether parameters are kept and gathered in FP8 (`fp8_param_gather`); None means the precision's default."""
     overlap: tuple[bool, bool] = (True, True)
-    """Whether the reduction of gradients and the gathering of parameters overlap with compute."""
+    """Whether (gradient reduction, parameter gathering) overlaps with compute."""
     stash: float = cases.STASH
     """`moe_paged_stash_buffer_size_factor_cuda` of a captured iteration."""
     capacity: float = cases.CAPACITY
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
     span: float = 0
-    """Tokens of the packed sample that a token attends to, in the mean; 0 is the whole sequence."""
+    """Mean number of tokens of the packed sample that a token attends to; 0 means the whole sequence."""
 
     @property
     def covers(self) -> dict[str, str]:
@@ -80,13 +80,13 @@ class Cost:
         return cases.Cases(self.hardware.constants, self.routing, self.loss)
 
     def layout_for(self, pp: int, vpp: int) -> Layout | None:
-        """Return the pinned layout if its chunks are pp x vpp, else that of `pipeline.layout_for`."""
+        """Return the pinned layout, or None if its chunks are not pp x vpp; without a pin, `pipeline.layout_for`'s."""
         if self.layout is None:
             return pipeline.layout_for(self.model, pp, vpp)
         return pipeline.parse_layout(self.layout, self.model, pp, vpp)[0]
 
     def has_layout(self, pp: ArrayLike, vpp: ArrayLike) -> NDArray[np.bool_]:
-        """Tell where a pipeline layout exists, by row."""
+        """Whether a pipeline layout exists, by row."""
         if self.layout is None:
             return pipeline.has_layout(self.model, pp, vpp)
         p, v = np.broadcast_arrays(np.asarray(pp, np.int64), np.asarray(vpp, np.int64))
@@ -95,14 +95,17 @@ class Cost:
         return np.array(found, bool)[index].reshape(p.shape)
 
     def memory(self, cols: Columns, way: cases.Case | None = None) -> Floats:
-        """Return the peak bytes on the most loaded rank, by row, in whole bytes, in the best case or another one."""
+        """Return the peak bytes on the most loaded rank, by row, rounded to whole bytes, in the case `way` (default:
+        best)."""
         full, way = self._keyed(cols), way or self.uncertain.best
         return np.concatenate([self._memory(part, way)[0] for part in rows.chunks(full, rows.length(full))])
 
     def spare(self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> Floats:
-        """Return the bytes that remain on the most loaded rank in a case (high, best or low), by row, in whole bytes:
-        the visible memory, less what torch has reserved and the memory outside torch. Of some dispatchers, the one with
-        the least memory outside torch counts."""
+        """Return the bytes left on the most loaded rank in a case (high, best or low), by row, rounded to whole bytes.
+
+        That is the visible memory, less what torch reserves and the memory outside torch. If `dispatchers` are given,
+        the one with the least memory outside torch counts.
+        """
         full, held = self._keyed(cols), 1 + self.hardware.constants.ends("torch_unused")[case]
 
         def remains(part: dict[str, Ints]) -> Floats:
@@ -126,7 +129,7 @@ class Cost:
         return np.where(peak > 0, np.rint(peak), np.inf), levels
 
     def _stepping(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
-        """Return the bytes on the most loaded rank while the optimizer steps, by row; 0 for all if none copies
+        """Return the bytes on the most loaded rank while the optimizer steps, by row; a single 0 if no row copies
         gradients."""
         few = levels.table((*_PIPE, *memory.AT_STEP), n)
         if not memory.copied(few).any():
@@ -139,8 +142,10 @@ class Cost:
         return held[few.inverse]
 
     def time(self, cols: Columns) -> Floats:
-        """Return the seconds of one step, by row, in whole nanoseconds. A constant of the machine may be several,
-        (machines, 1); then by machine and row."""
+        """Return the seconds of one step, by row, rounded to nanoseconds.
+
+        If a machine constant has several values, (machines, 1), the result is (machines, rows).
+        """
         full = self._keyed(cols)
         n = rows.length(full)
         pipes, layer, once = _time_tables(full, n)
@@ -160,7 +165,7 @@ class Cost:
         return np.concatenate([seconds(at) for at in rows.slices(n)], axis=-1)
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
-        """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""
+        """Return the peak bytes of one row for each case in `ways`; raises ValueError like `memory_report`."""
         full = self._keyed(row)
         profile = parameters.fullest(self.model, self._layout(full), int(full["deep"]))
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1).times(len(ways))
@@ -171,7 +176,7 @@ class Cost:
         return [max(float((profile @ of[:, [i]]).max()) for of in each) for i in range(t.rows)]
 
     def memory_report(self, row: Mapping[str, int]) -> list[memory.StageMemory]:
-        """Return every stage of one row in parts; raises ValueError if its (pp, vpp) have no layout."""
+        """Return the memory of each stage of one row, in parts; raises ValueError if its (pp, vpp) have no layout."""
         full = self._keyed(row)
         layout = self._layout(full)
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
@@ -192,7 +197,8 @@ class Cost:
         return report
 
     def time_report(self, row: Mapping[str, int]) -> dict[str, float]:
-        """Return one row's seconds by part of `step.PARTS`; they sum to the step. ValueError as in `memory_report`."""
+        """Return one row's seconds by part of `step.PARTS`; they sum to the step. Raises ValueError like
+        `memory_report`."""
         full = self._keyed(row)
         layout = self._layout(full)
         t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
@@ -211,7 +217,8 @@ class Cost:
         return out | {"optimizer": float(adam[0])}
 
     def work_report(self, row: Mapping[str, int]) -> dict[str, float]:
-        """Return the `compute` of `time_report` by kind of work (`step.KINDS`). ValueError as in there."""
+        """Return the `compute` of `time_report` by kind of work (`step.KINDS`); raises ValueError like
+        `time_report`."""
         full = self._keyed(row)
         stages = parameters.time(self.model, self._layout(full))
         t = rows.Levels.of(full, step.LAYER).table(step.LAYER, 1)
@@ -220,10 +227,12 @@ class Cost:
         return self._work(full, t, slowest, step.KINDS)
 
     def stage_report(self, row: Mapping[str, int], stage: int) -> dict[str, float]:
-        """Return one stage's seconds of a step, to compare with a profile: by part of `step.MICROBATCH`, its compute by
-        part of `compute.Work`, the whole `reduction` of its gradients, and what its kernels of NCCL take to send to and
-        receive from other stages (`between_stages`), whatever else runs meanwhile: their wait for the others, and all
-        transfers. ValueError as in `time_report`."""
+        """Return one stage's seconds of a step, to compare with a profile; raises ValueError like `time_report`.
+
+        The keys are the parts of `step.MICROBATCH`, the parts of `compute.Work` for its compute, `reduction` for the
+        whole reduction of its gradients, and `between_stages` for the time of its NCCL kernels that send to and receive
+        from other stages, overlapped or not: all transfers, and the wait for the other stages.
+        """
         full = self._keyed(row)
         mine, m = parameters.time(self.model, self._layout(full))[stage], float(full["microbatches"])
         t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
@@ -251,8 +260,8 @@ class Cost:
         }
 
     def parts_report(self, row: Mapping[str, int]) -> list[step.TowerPart]:
-        """Return encoder, projector and decoder on a rank of the first stage; empty without a tower. ValueError as
-        above."""
+        """Return encoder, projector and decoder on a rank of the first stage; empty without a vision tower. Raises
+        ValueError like `memory_report`."""
         v = self.model.vision
         if v is None:
             return []
@@ -270,7 +279,7 @@ class Cost:
         return [*apart, step.decoder_part(self.memory_report(row)[0], m * each, apart)]
 
     def microbatches(self, cols: Columns) -> Ints:
-        """Return the microbatches of a step: global batch over data parallelism and micro batch, at least 1."""
+        """Return the microbatches of a step: global batch / (data parallelism x micro batch), at least 1."""
         return self._microbatches(rows.complete(cols))
 
     def _microbatches(self, full: Mapping[str, Ints]) -> Ints:
@@ -278,11 +287,11 @@ class Cost:
         return np.maximum(self.global_batch // (dp * full["micro_batch"]), 1)
 
     def tokens_per_second_per_gpu(self, seconds: ArrayLike) -> Floats:
-        """Return the tokens/s of one GPU for a step of so many seconds."""
+        """Return the tokens/s per GPU for steps of `seconds`."""
         return self.global_batch * self.seq / (np.asarray(seconds, float) * self.gpus)
 
     def model_tflops_per_gpu(self, seconds: ArrayLike, tp: int = 1) -> Floats:
-        """Return the TFLOPS of one GPU as Bridge logs them."""
+        """Return the TFLOPS per GPU for steps of `seconds`, as Bridge logs them."""
         of_step = flops.of_step(self.model, self.seq, self.global_batch, tp, self.span)
         return of_step / (self.gpus * 1e12 * np.asarray(seconds, float))
 
@@ -317,8 +326,8 @@ class Cost:
         return Skew(1.0, k.skew_free, self.capacity) if free else Skew(k.skew, 0.0, self.capacity)
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
-        """Return all columns, with a step's microbatches, how many fill the pipeline, and whether a graph captures the
-        iteration."""
+        """Return all columns, with a step's microbatches, how many of them fill the pipeline (`deep`), and whether a
+        graph captures the iteration (`captured`)."""
         full = rows.complete(cols)
         m = self._microbatches(full)
         captured = full["cuda_graph"] >> compute.WHOLE & 1
@@ -333,7 +342,7 @@ class Cost:
         return layout
 
     def _live(self, pipes: Table, i: int) -> Floats | None:
-        """Return the stages that can be the most loaded."""
+        """Return the stages that can be the most loaded; None if there is no layout."""
         layout = self.layout_for(int(pipes["pp"][i]), int(pipes["vpp"][i]))
         return None if layout is None else parameters.fullest(self.model, layout, int(pipes["deep"][i]))
 
@@ -342,8 +351,8 @@ class Cost:
         return None if layout is None else parameters.slowest(self.model, layout)
 
     def _once(self, t: Table) -> Floats:
-        """Return (data parallelism, optimizer): seconds of the stage that spends most, by row of a table of
-        `step.ONCE`."""
+        """Return (data parallelism, optimizer) seconds of the stage that spends most, for each row of a `step.ONCE`
+        table."""
         shape = t.kinds(("pp", "vpp"))
         priced = step.once(self.hardware, t, self.gpus, memory.counts(self.model, t, self._trained))
         each, stages = np.arange(t.rows), lambda i: self._timed(shape, i)
@@ -351,8 +360,10 @@ class Cost:
         return rows.largest(shape.rows, stages, shape.inverse, both, each)
 
     def _microbatch(self, t: Table, pairs: bool) -> Floats:
-        """Return a microbatch's seconds by feature of `parameters.of_time`, for every row of `t`; where microbatches
-        run in pairs, also those of one that runs alone, (2, features, rows)."""
+        """Return a microbatch's seconds by feature of `parameters.of_time`, for every row of `t`.
+
+        With `pairs`, microbatches run in pairs, and the result (2, features, rows) adds a microbatch that runs alone.
+        """
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         each = step.matrix(self.model, priced, step.MICROBATCH, t.rows)
         if not pairs:
@@ -383,7 +394,8 @@ class Cost:
 
 
 def _time_tables(full: dict[str, Ints], n: int) -> tuple[Table, Table, Table]:
-    """The pipelines of n rows, and what a layer and what happens once a step depend on; frees the levels at return."""
+    """Return tables of n rows: their pipelines, what a layer depends on, and what happens once a step depends on.
+    Returning frees the levels."""
     levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
     return levels.kinds(("pp", "vpp"), n), levels.table(step.LAYER, n), levels.table(step.ONCE, n)
 
@@ -393,7 +405,7 @@ FITS, TIGHT, NOT = "FITS", "TIGHT", "DOES NOT FIT"
 
 @frozen
 class Spread:
-    """The change of the peak from one uncertainty alone, in bytes: down (negative) and up."""
+    """The change of the peak, in bytes, if one uncertain term alone is low (negative) or high."""
 
     name: str
     least: float
@@ -411,23 +423,23 @@ class Bounds:
     spread: tuple[Spread, ...]
     outside: tuple[OutsidePart, ...]
     visible: float
-    """The memory of the GPU that the driver shows."""
+    """Bytes of GPU memory that the driver shows."""
     held_back: float
-    """Share that torch's allocator reserves above what is allocated."""
+    """What torch's allocator reserves above the allocated bytes, as a share of them."""
 
     @property
     def outside_bytes(self) -> tuple[float, float]:
-        """Return (low, high) outside torch."""
+        """Return the (low, high) bytes outside torch."""
         return sum(p.least for p in self.outside), sum(p.most for p in self.outside)
 
     @property
     def unused(self) -> float:
-        """Return what torch's allocator holds unused in the high case."""
+        """Return the bytes that torch's allocator holds unused in the high case."""
         return self.most * self.held_back
 
     @property
     def needed(self) -> tuple[float, float]:
-        """Return (low, high) of the whole GPU."""
+        """Return the (low, high) bytes that the layout needs on a GPU."""
         least, most = self.outside_bytes
         return self.least + least, self.most + self.unused + most
 
@@ -439,7 +451,7 @@ class Bounds:
 
     @property
     def because(self) -> str:
-        """Write the sum of the verdict as text."""
+        """Format the sum behind the verdict."""
         (least, most), (low, high), visible = self.needed, self.outside_bytes, _gib(self.visible)
         if self.verdict == NOT:
             parts = f"{_gib(self.least)} in torch, {_gib(low)} outside torch"
@@ -455,12 +467,12 @@ def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
 
 
 def verdict(cost: Cost, row: Mapping[str, int]) -> str:
-    """Return the verdict of `bounds` for less; raises ValueError like it."""
+    """Return only the verdict of `bounds`, which is cheaper; raises ValueError like it."""
     return _bounds(cost, row, ()).verdict
 
 
 def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) -> Bounds:
-    """Compute the bounds with the spread of some uncertain terms."""
+    """Compute the bounds, with the spread of the uncertain terms in `known`."""
     way = cost.uncertain
     alone = [cases.changed(way.best, change) for u in known for change in (u.least, u.most)]
     least, peak, most, *each = cost.peaks(row, [way.least, way.best, way.most, *alone])
@@ -473,7 +485,7 @@ def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) 
 
 
 def fits(cost: Cost, row: Mapping[str, int]) -> bool:
-    """Tell whether the verdict of `bounds` is FITS, from the high case alone."""
+    """Whether the verdict of `bounds` is FITS, from the high case alone."""
     return bool(cost.spare(row)[0] >= 0)
 
 

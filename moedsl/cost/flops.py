@@ -1,8 +1,8 @@
 """Count model FLOPs as Megatron Bridge reports them (bridge
-training/utils/flop_utils.py:num_floating_point_operations), for TFLOPS a GPU.
+training/utils/flop_utils.py:num_floating_point_operations), for TFLOPS per GPU.
 
-The count has forward and backward, causal attention at half the square, MTP layers and logits, but not recompute and
-routing.
+The count includes forward and backward, causal attention at half the square, MTP layers and logits, but not recompute
+and routing.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from moedsl.facts.facts import Model
 
 
 def of_token(m: Model, seq: float, tp: int = 1) -> float:
-    """Count the FLOPs of one token, forward and backward. Bridge counts the padded vocabulary even if the model has
-    none."""
+    """Count the FLOPs of one token, forward and backward. Bridge counts the padded vocabulary even if the model does
+    not pad it."""
     vocab = padded_vocab(m.vocab, 1280 if m.attention == "mla" else 128, tp)
     logits = m.hidden * vocab * (m.mtp_layers + 1)
     return 6.0 * (logits + (_hybrid(m, seq) if m.hybrid else _transformer(m, seq)))
 
 
 def _transformer(m: Model, seq: float) -> float:
-    """Count the products of the layers as `transformer_flops` does. A model whose windows have a shape of their own
-    states no frequency, so that each layer counts as windowed, with the shape of the others (:1046); one whose windows
-    have heads of their own tells only its layers of the window (bridge models/stepfun/step35_provider.py:115)."""
+    """Count the products of the layers as Bridge's `transformer_flops` does.
+
+    If windows have a shape of their own, the model states no frequency, and Bridge counts every layer as windowed, with
+    the other layers' shape (:1046). If they have a number of heads of their own, the model states only which layers
+    have a window, and Bridge counts none (bridge models/stepfun/step35_provider.py:115).
+    """
     m = evolve(m, window_every=0, window=0 if m.window_heads else m.window) if m.windowed else m
     moe_layers = m.layers - m.dense_layers + m.mtp_layers
     mlp = products(m) * m.hidden * m.ffn_hidden * m.dense_layers + _experts(m) * moe_layers
     mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)
     delta = deltas(m, 0, m.layers) + m.mtp_layers * in_mtp(m).get("delta", 0)
-    # no entry of the list of windowed layers is for MTP, so its layers count as full (bridge
+    # the list of windowed layers has no entries for MTP, so MTP layers count as full (bridge
     # training/utils/flop_utils.py:1053-1056)
     attended = (m.layers + m.mtp_layers - delta) * _attention(m, seq) + m.mtp_layers * (
         2 * m.heads * m.head_dim * (seq / 2 - context(m, seq)) if m.window_every else 0.0
@@ -47,8 +50,8 @@ def _transformer(m: Model, seq: float) -> float:
 
 
 def _hybrid(m: Model, seq: float) -> float:
-    """Count the products of the layers as `hybrid_flops` does: MTP once for each depth, without its projection of two
-    hidden states, and a mixer twice as wide as the hidden state, whatever its heads."""
+    """Count the products of the layers as Bridge's `hybrid_flops` does: MTP once for each depth, without the projection
+    of its two hidden states, and a mixer twice as wide as the hidden state, whatever its heads."""
     wide, groups = 2 * m.hidden, m.mamba_groups * m.mamba_state
     of = {
         "mamba": m.hidden * (3 * wide + 2 * groups + m.mamba_heads) + 3.5 * wide * m.mamba_state,
@@ -61,8 +64,8 @@ def _hybrid(m: Model, seq: float) -> float:
 
 
 def _experts(m: Model) -> float:
-    """Count the experts of a token, the projections to their width and back, and the shared experts, without the
-    router."""
+    """Count a token's products in routed experts, the projections to their width and back, and shared experts, without
+    the router."""
     routed = products(m) * routed_width(m) * m.expert_hidden * m.topk + 2 * m.hidden * m.moe_latent
     return routed + products(m) * m.hidden * m.shared_expert_hidden
 
@@ -80,6 +83,6 @@ def _attention(m: Model, seq: float) -> float:
 
 
 def of_step(m: Model, seq: int, global_batch: int, tp: int = 1, span: float = 0) -> float:
-    """Count the FLOPs of one optimizer step of `global_batch` sequences, without the vision tower; of packed samples by
-    the `span` that a token attends to (bridge training/utils/flop_utils.py:306)."""
+    """Count the FLOPs of one optimizer step of `global_batch` sequences, without the vision tower. For packed samples,
+    `span` is the number of tokens that a token attends to (bridge training/utils/flop_utils.py:306)."""
     return of_token(m, span or seq, tp) * seq * global_batch

@@ -1,8 +1,8 @@
-"""Price checkpoints: what one holds, how long a write takes and blocks training, how often to write one.
+"""Price checkpoints: how large they are, how long a write takes and blocks training, how often to write one.
 
-The share of time that trains (goodput) follows from the interval. Failures come at random (a Poisson process), while a
-run trains, saves or recovers alike; a run returns to the last checkpoint that was written whole. With that the formulas
-are exact; Young's and Daly's are their limits for rare failures.
+The share of time that trains (goodput) follows from the interval. Failures come at random (a Poisson process), equally
+likely while a run trains, saves or recovers; the run returns to the last checkpoint that was written completely. Under
+these assumptions the formulas are exact; Young's and Daly's are their limits for rare failures.
 """
 
 from __future__ import annotations
@@ -20,58 +20,61 @@ from moedsl.facts.calibration import Constants
 from moedsl.facts.facts import Hardware, Model
 
 _MOST = 700.0
-"""The largest exponent; beyond it nothing is trained."""
+"""The largest exponent; beyond it no training is kept."""
 _SURE = 1 - 1e-12
-"""The most likely failure; with a certain one the time would be infinite."""
+"""The largest probability of a failure; at 1 the time would be infinite."""
 _RESTARTS_FROM = 2048
-"""The GPUs up to which `restart` is stated."""
+"""The number of GPUs up to which the constant `restart` holds."""
 
 
 @frozen
 class Local:
-    """Saves on the nodes' own disks between those on the shared file system. A run returns to one after a failure that
-    leaves every node in its place."""
+    """Saves on the nodes' own disks between saves on the shared file system. After a failure that loses no node, a run
+    returns to a local save."""
 
     intervals: int
-    """Intervals between two saves on the shared file system, each but the last ending with a save here."""
+    """Intervals between two saves on the shared file system; each but the last ends with a local save."""
     blocked: float
     durable: float
     share: float
-    """The share of failures that leave every node in its place."""
+    """The share of failures that lose no node."""
 
 
 @frozen
 class Goodput:
-    """Shares of all time, for a run that goes on long enough; times in seconds."""
+    """Shares of total time in the long run; times are in seconds."""
 
     interval: float
     """Steps and validation between two checkpoints."""
     blocked: float
     """How long each checkpoint stops training."""
     durable: float
-    """How long a checkpoint is written after training goes on; until then it cannot be returned to."""
+    """How long a checkpoint is still being written after training resumes; until then a run cannot return to it."""
     mtbf: float
     """Mean time between failures of the job."""
     back: float
-    """From a failure until training goes on."""
+    """From a failure until training resumes."""
     local: Local | None = None
     validation: float = 0.0
-    """The share of the interval that validates."""
+    """The share of the interval spent on validation."""
 
     @property
     def trains(self) -> float:
-        """The share that trains and is kept."""
+        """Return the share of time for training that is kept."""
         return self._kept * (1 - self.validation)
 
     @property
     def validates(self) -> float:
-        """The share that validates and is not repeated."""
+        """Return the share of time for validation that is not repeated."""
         return self._kept * self.validation
 
     @property
     def _kept(self) -> float:
-        """The share that trains or validates, and is kept: a life between two failures has a mean of `mtbf`, and keeps
-        as many intervals as were written whole."""
+        """Return the share of time for training or validation that is kept.
+
+        The time between two failures is `mtbf` on average, and keeps the intervals whose checkpoints were written
+        completely.
+        """
         if self.local is not None:
             local = self.local
             train, a, b = self.interval / local.intervals, 0.0, 0.0
@@ -92,31 +95,33 @@ class Goodput:
         return self.interval / self.mtbf * kept
 
     def _lost(self, durable: float) -> float:
-        """The mean time of an interval that fails, until training goes on; more failures come meanwhile."""
+        """Return the mean time from the start of an interval that fails until training resumes, with the failures
+        meanwhile."""
         return self.mtbf * math.exp(min((self.back + durable) / self.mtbf, _MOST))
 
     @property
     def saves(self) -> float:
-        """The share that checkpoints block."""
+        """Return the share of time that checkpoints block."""
         near = (self.local.intervals - 1) * self.local.blocked if self.local else 0.0
         return self._kept * (self.blocked + near) / self.interval
 
     @property
     def returns(self) -> float:
-        """The share from a failure until training goes on."""
+        """Return the share of time from failures until training resumes."""
         return -math.expm1(-self.back / self.mtbf)
 
     @property
     def repeats(self) -> float:
-        """The share that trains what a failure then takes back."""
+        """Return the share of time for training that failures then discard."""
         return 1 - self._kept - self.saves - self.returns
 
 
 def best_interval(blocked: float, mtbf: float) -> float:
-    """Return the seconds of training between checkpoints that keep most of it.
+    """Return the seconds between checkpoints that keep the most training.
 
     The derivative of `Goodput.trains` is 0 where x + log(1 - x) = -blocked / mtbf, with the interval x in units of
-    mtbf. The search is for y = -log(1 - x), which stays finite where x rounds to 1. The time to return does not matter.
+    mtbf. The search is over y = -log(1 - x), which stays finite where x rounds to 1. The time to return does not
+    matter.
     """
     low, high = 0.0, 1 + blocked / mtbf
     for _ in range(60):
@@ -126,7 +131,7 @@ def best_interval(blocked: float, mtbf: float) -> float:
 
 
 def mtbf(gpus: int, gpu_mtbf: float) -> float:
-    """Return the seconds between failures of a job: any GPU's failure ends it."""
+    """Return the mean seconds between failures of a job: any GPU's failure ends it."""
     return gpu_mtbf / gpus
 
 
@@ -137,27 +142,27 @@ def back(c: Constants, gpus: int) -> float:
 
 
 def back_in_job(c: Constants) -> float:
-    """Return the same where the ranks of a job restart within it, on the same nodes."""
+    """Return the seconds from a failure until training resumes if ranks restart within the job, on the same nodes."""
     return c.detect + c.restart_in_job
 
 
 FP32 = 4.0
 STATES: Mapping[str, int] = {"sgd": 1, "lion": 1, "muon": 1, "dist_muon": 1}
-"""Numbers that an optimizer keeps for a trained parameter besides its master copy; every other has Adam's two. Muon's
-embeddings, which Adam trains, count as the rest. They are FP32 in a checkpoint whatever their format in memory (core
-optimizer/distrib_optimizer.py:1111, te pytorch/optimizers/fused_adam.py:353)."""
+"""FP32 numbers that an optimizer keeps for each trained parameter besides its master copy; unlisted optimizers keep
+Adam's two. Embeddings that Adam trains beside Muon count like the rest. A checkpoint holds FP32 whatever the format in
+memory (core optimizer/distrib_optimizer.py:1111, te pytorch/optimizers/fused_adam.py:353)."""
 ADAM = 2
 
 
 @frozen
 class Size:
-    """What a checkpoint holds; both in bytes."""
+    """The content of a checkpoint: bytes of weights and optimizer, and the number of parameters."""
 
     weights: float
     optimizer: float
     """Master copies and moments."""
     parameters: int
-    """Parameters that are saved."""
+    """The number of saved parameters."""
 
     @property
     def total(self) -> float:
@@ -165,10 +170,10 @@ class Size:
 
 
 def size(m: Model, learns: Trained, optimizer: str = "adam", fsdp: bool = False, state: bool = True) -> Size:
-    """Count the bytes of a checkpoint, each parameter once however many ranks hold it.
+    """Count the bytes of a checkpoint; each parameter counts once, however many ranks hold it.
 
-    Weights are BF16, and those that are kept in FP8 are saved in BF16 too (core
-    dist_checkpointing/strategies/filesystem_async.py:160). Under FSDP the master copies are the weights (core
+    Weights are saved in BF16, even those kept in FP8 (core dist_checkpointing/strategies/filesystem_async.py:160).
+    Under FSDP the master copies are the weights (core
     distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py:3284). An adapter is saved without the frozen weights
     (bridge training/checkpointing.py:1272).
     """
@@ -189,18 +194,18 @@ def size(m: Model, learns: Trained, optimizer: str = "adam", fsdp: bool = False,
 
 
 def write_rate(h: Hardware, gpus: int, storage: float = 0.0) -> float:
-    """Return the bytes/s with which the nodes of a job write: what a cluster states (`storage`), else what their links
-    or the file system carry."""
+    """Return the bytes/s at which a job's nodes write: the cluster's stated rate (`storage`), else what the nodes'
+    links or the file system carry."""
     nodes = -(-gpus // h.gpus_per_node)
     return storage or min(nodes * h.constants.node_write, h.constants.storage_write)
 
 
 def local_write(h: Hardware, gpus: int, nbytes: float) -> float:
-    """Return the seconds in which each node writes its part to its own disk."""
+    """Return the seconds that each node needs to write its part to its own disk."""
     return nbytes / -(-gpus // h.gpus_per_node) / h.constants.local_write
 
 
 def blocked(h: Hardware, gpus: int, nbytes: float, write: float, is_async: bool, start: float) -> float:
-    """Return the seconds that training waits: until a save starts, then for a copy to host memory, or without
-    `async_save` for the whole write."""
+    """Return the seconds that training waits for a save: `start`, then the copy to host memory, or without `async_save`
+    the whole write."""
     return start + (nbytes / gpus / h.host_link if is_async else write)

@@ -10,9 +10,9 @@ HybridEP follow the sizes of their buffers; Megatron-Core asks for them in `core
 `:339`.
 
 `at_step` counts what a rank holds while the optimizer steps: no activation is alive, but gradients may exist twice.
-From a BF16 buffer Megatron-Core makes an FP32 copy of the shard that this rank steps (core
+From a BF16 gradient buffer Megatron-Core makes an FP32 copy of the shard that this rank updates (core
 optimizer/distrib_optimizer.py:2782). The copy stays until the next step clears it. Only a precision-aware optimizer
-without an FP8 recipe steps from the buffer itself. Bridge's optimizers have such a recipe even in BF16 (see
+without an FP8 recipe reads the buffer itself. Bridge's optimizers have such a recipe even in BF16 (see
 `formats.master`), except those that offload. Megatron FSDP has buffers of its own.
 """
 
@@ -44,7 +44,7 @@ COLUMNS = (
     "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph",
     "ep_overlap", "precision", "fp8_weights", "sharding", "moments", "grad_reduce",
 )  # fmt: skip
-"""The axes that prices of memory depend on; pp, vpp and the number of microbatches are the profile's."""
+"""The axes that memory prices depend on; pp, vpp and the number of microbatches are in the profile instead."""
 
 COVERS = (
     "peak memory is torch's max_memory_allocated on the most loaded rank: weights, gradients, optimizer state, saved "
@@ -69,25 +69,25 @@ class StageMemory:
     activations: float
     buffers: float
     layers: Mapping[str, int] = field(factory=dict)
-    """The number of layers of each kind (`blocks.kinds`) and of MTP layers, without empty kinds."""
+    """The number of layers of each kind (`blocks.kinds`) and of MTP layers; kinds with no layer are left out."""
 
     @property
     def total(self) -> float:
-        """Sum all five kinds."""
+        """Sum the five kinds of bytes."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
 
 
 @frozen
 class Trained:
-    """The parts that are trained."""
+    """The parts of the model that are trained."""
 
     language: bool = True
     tower: bool = True
     projection: bool = True
     adapter: Adapter | None = None
-    """What is trained instead of all weights (bridge peft/base.py:98)."""
+    """The adapter that is trained instead of all weights (bridge peft/base.py:98)."""
     span: float = 0
-    """Tokens of the packed sample that a token attends to, in the mean over the tokens; 0 is the whole sequence."""
+    """Mean number of tokens of the packed sample that a token attends to; 0 means the whole sequence."""
     rotates: bool = False
     """Whether one kernel rotates queries and keys."""
 
@@ -99,7 +99,7 @@ class Trained:
 
 
 def trained(freeze: frozenset[str], adapter: Adapter | None = None, span: float = 0, rotates: bool = False) -> Trained:
-    """Read the `vlm` words of a run, or its adapter."""
+    """Return what is trained, from the frozen parts of a run's `vlm` or from its adapter."""
     if adapter is not None:
         return Trained(language=False, tower=False, projection=False, adapter=adapter, span=span, rotates=rotates)
     learns = ("freeze_language" not in freeze, "freeze_vision" not in freeze, "freeze_projection" not in freeze)
@@ -108,14 +108,14 @@ def trained(freeze: frozenset[str], adapter: Adapter | None = None, span: float 
 
 @frozen
 class Counts:
-    """Count the parameters by feature of `parameters.held`: all, and those that are trained."""
+    """A rank's parameters by feature of `parameters.held`: all, and the trained ones."""
 
     all: Mapping[str, Parameters]
     learning: Mapping[str, Parameters]
 
 
 def counts(m: Model, t: Table, learns: Trained) -> Counts:
-    """Count the parameters of one of each feature on a rank; columns instead of numbers."""
+    """Count a rank's parameters for one instance of each feature; the counts are columns, one value per row of `t`."""
     tp = t["tp"]
     none = Parameters()
     every = {
@@ -153,7 +153,7 @@ def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Traine
 
 
 def added(*priced: Prices) -> Prices:
-    """Join several prices into one."""
+    """Sum several prices feature by feature."""
     out: dict[str, Floats] = {}
     for each in priced:
         for name, column in each.items():
@@ -164,7 +164,7 @@ def added(*priced: Prices) -> Prices:
 def held(n: Counts, t: Table, gpus: int, transposes: Flag) -> Mapping[str, Prices]:
     """Price weights, gradients and optimizer state, whole or sharded over data parallelism.
 
-    Transformer Engine keeps the quantised copy of a BF16 parameter whole from one microbatch to the next (core
+    Transformer Engine keeps a BF16 parameter's quantised copy, unsharded, from one microbatch to the next (core
     extensions/transformer_engine.py:1082).
     """
     grad, fsdp, quantised = formats.gradient(t), formats.fsdp(t), formats.quantised(t, transposes)
@@ -185,10 +185,13 @@ def held(n: Counts, t: Table, gpus: int, transposes: Flag) -> Mapping[str, Price
 
 
 def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, learns: Trained, case: Case) -> Prices:
-    """Price what waits for backward. A graph reads a layer's input from its own buffer, which is then the saved input;
-    the schedule also keeps the input of each chunk. The mask of captured attention is a buffer of the same kind. A
-    layer's buffers go to a later forward once its backward is complete, so there are as many as layers times live
-    microbatches (core transformer/cuda_graphs.py:2427-2443). Inputs of graphs stay for good."""
+    """Price the tensors that wait for backward.
+
+    A graph reads a layer's input from its own buffer, which is then the saved input; the schedule also keeps each
+    chunk's input. The mask of captured attention is such a buffer too. A layer's buffers serve a later forward once its
+    backward is complete, so there are layers x live microbatches of them (core transformer/cuda_graphs.py:2427-2443).
+    Inputs of graphs stay allocated.
+    """
     masked = ("attention",) if m.hybrid else kinds(m)
     each, over_root = activations.uneven(m, s, _whole(t), case)
     out = {f"{kind}_live": size + s.mask if kind in masked else size for kind, size in saved.items()}
@@ -204,23 +207,23 @@ def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, l
 
 
 def _whole(t: Table) -> Floats:
-    """Return 1 where one graph holds the whole iteration."""
+    """Return 1 where one graph captures the whole iteration, else 0."""
     return 1.0 * t.has("cuda_graph", CUDA_GRAPH.index("full_iteration"))
 
 
 def _buffers(
     m: Model, t: Table, gpus: int, s: activations.Sizes, saved: activations.ByKind, n: Counts, case: Case
 ) -> Prices:
-    """Price the working set of a layer, or the logits if they are larger; a whole-iteration graph's pool keeps both.
+    """Price a layer's working set, or the logits if they are larger; a whole-iteration graph's pool keeps both.
 
-    Expert overlap runs a layer's forward at the same time as another's backward. Graphs are then captured layer by
-    layer in that order, and a layer's buffers go to the next forward when its backward is captured (core
+    Expert overlap runs one layer's forward together with another's backward. Graphs are then captured layer by layer in
+    that order, and a layer's buffers serve the next forward when its backward is captured (core
     transformer/cuda_graphs.py:2898-2917 and :2427-2443; te pytorch/graph.py:900-937). They therefore hold only one
-    layer more, its mask included. FSDP adds what it gathers and reduces (`sharded`). A replay makes its graph's mask
-    again, in zeros, and frees it once it is copied into the graph's own (core
+    layer more, mask included. FSDP adds what it gathers and reduces (`parameters.units` and `whole`). A replay makes
+    its graph's mask again, in zeros, and frees it once it is copied into the graph's own (core
     transformer/transformer_layer.py:1364-1377, :1394-1402; te pytorch/graph.py:1079-1084): one at a time, in a forward,
-    while no layer's backward is at its working set. Of what is offloaded, one layer is on its way to the host, and the
-    next is back before its backward (core pipeline_parallel/fine_grained_activation_offload.py:1131).
+    while no layer's backward is at its working set. With offloading, one layer is on its way to the host, and the next
+    is back before its backward (core pipeline_parallel/fine_grained_activation_offload.py:1131).
     """
     whole, moved = _whole(t), activations.offloaded(m, s)
     back = {kind: size + moved[kind] for kind, size in saved.items()} if moved else saved
@@ -240,7 +243,7 @@ def _buffers(
 
 
 def matrix(m: Model, priced: Mapping[str, Prices], rows: int) -> Floats:
-    """Add all kinds of bytes: (features, rows)."""
+    """Sum all kinds of bytes into (features, rows)."""
     names = of_memory(m)
     out = np.zeros((len(names), rows))
     for prices in priced.values():
@@ -250,7 +253,7 @@ def matrix(m: Model, priced: Mapping[str, Prices], rows: int) -> Floats:
 
 
 def always(m: Model, hw: Hardware, t: Table, learns: Trained, case: Case) -> Prices:
-    """Price what torch's allocator holds at any time of a step besides the model."""
+    """Price what torch's allocator always holds during a step besides the model."""
     c = hw.constants
     workspaces = c.te_workspace * (1 + c.te_streams) + c.torch_workspace * c.torch_threads
     fixed = {"one": np.full(t.rows, workspaces + case.other)}
@@ -258,11 +261,11 @@ def always(m: Model, hw: Hardware, t: Table, learns: Trained, case: Case) -> Pri
 
 
 def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
-    """Return the bytes by feature of `parameters.of_memory`, in BF16.
+    """Return the bytes of placeholder weight gradients, in BF16, by feature of `parameters.of_memory`.
 
-    A stage has the shapes of one attention, one Mamba mixer or gated delta net, one of its experts and its shared
-    experts once, whatever its layers. The shapes of the dense layers are on the stage with these layers, by its share
-    of them.
+    There is one for each shape: a stage has the shapes of one attention, one Mamba mixer or gated delta net, one expert
+    and the shared experts, however many layers it has. Dense layers' shapes count on the stages with dense layers, in
+    proportion to their number.
     """
     tp, etp = t["tp"] * 1.0, t["etp"] * 1.0
     linears = products(m) * (routed_width(m) * m.expert_hidden / etp + m.hidden * m.shared_expert_hidden / tp)
@@ -283,7 +286,7 @@ def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
 
 
 OUTSIDE = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")
-"""The axes that this memory depends on."""
+"""The axes that memory outside torch depends on."""
 ALLTOALL, DEEPEP, HYBRIDEP = (BY_NAME["dispatcher"].encode(w) for w in ("alltoall", "deepep", "hybridep"))
 NVLINK_RANKS = 8
 """Ranks that DeepEP reaches over NVLink."""
@@ -295,7 +298,7 @@ HYBRIDEP_BECAUSE = (
 
 @frozen
 class OutsidePart:
-    """One holder of memory outside torch; bytes."""
+    """One user of memory outside torch; bytes."""
 
     name: str
     least: float
@@ -304,7 +307,7 @@ class OutsidePart:
 
 
 def outside_parts(hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[OutsidePart]:
-    """Return everything outside torch on a rank of a layout (axis to code), without empty parts."""
+    """Return each part of the memory outside torch on a rank of a layout (axis to code); empty parts are left out."""
     # Count Megatron-Core's groups with more than one rank, and the peers of those that send from rank to rank
     sizes = process_groups(row, gpus)
     wide, peers = sum(n > 1 for n in sizes.values()), _peers(row)
@@ -337,7 +340,7 @@ def reserved(hw: Hardware) -> dict[str, float]:
 def outside_torch(
     hw: Hardware, m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int, case: str
 ) -> NDArray[np.floating[Any]]:
-    """Return the bytes of all parts in a case, by row of some columns of axes."""
+    """Return the bytes of all parts outside torch in one case, by row of columns of axes."""
     c = {n: np.asarray(cols[n]) for n in OUTSIDE}
     sizes, (hybridep, deepep) = process_groups(c, gpus), _dispatch_buffers(hw.constants, m, c, seq)
     wide = sum((np.asarray(n) > 1) * 1.0 for n in sizes.values())
@@ -347,19 +350,19 @@ def outside_torch(
 
 
 def _peers(c: Mapping[str, Any]) -> Any:
-    """Return the bytes of groups that send from rank to rank."""
+    """Count the peers that a rank sends to directly: the expert group's with all-to-all, and two in a pipeline."""
     return (c["ep"] * c["etp"] - 1) * (c["dispatcher"] == ALLTOALL) + 2 * (c["pp"] > 1)
 
 
 def process_groups(row: Mapping[str, Any], gpus: int) -> dict[str, Any]:
-    """Count the ranks of each process group of Megatron-Core in which a layout communicates; columns give columns."""
+    """Count the ranks of each Megatron-Core process group in which a layout communicates; columns give columns."""
     tp, cp, pp, ep, etp = (row[name] for name in ("tp", "cp", "pp", "ep", "etp"))
     dp, expert = np.maximum(gpus // (tp * cp * pp), 1), np.maximum(gpus // (etp * ep * pp), 1)
     return {"world": gpus, "tp": tp, "cp": cp, "dp x cp": dp * cp, "pp": pp, "ep": ep, "etp": etp, "edp": expert}
 
 
 def _dispatch_buffers(k: Constants, m: Model, c: Mapping[str, Any], seq: int) -> tuple[Any, Any]:
-    """Return (HybridEP, DeepEP): bytes of one buffer for every token of the expert group, and of all chunks; by row.
+    """Return bytes by row as (HybridEP, DeepEP): one buffer for every token of the expert group, and all chunks.
 
     DeepEP over NVLink has a chunk for each channel and local rank. Over the network it has sent and received chunks for
     each channel and node.
@@ -389,18 +392,18 @@ def _dispatcher(k: Constants, m: Model, row: Mapping[str, int], seq: int) -> Out
 
 
 AT_STEP = ("tp", "etp", "ep", "precision", "fp8_weights", "sharding", "moments", "grad_reduce", "offload")
-"""The axes that this depends on, in addition to those of the profile."""
+"""The axes that memory at the optimizer step depends on, besides those of the profile."""
 GRADIENT_COPY = 4.0
 
 
 def copied(t: Table) -> Floats:
-    """Return the bytes of the second gradient of a parameter that this rank steps."""
+    """Return the bytes of the FP32 gradient copy per parameter that this rank updates; 0 if there is none."""
     narrow = (formats.gradient(t) < GRADIENT_COPY) & (formats.fsdp(t) == 0)
     return GRADIENT_COPY * (narrow & (t["offload"] != BY_NAME["offload"].words.index("optimizer")))
 
 
 def copies(n: Counts, t: Table, gpus: int) -> Prices:
-    """Return the copies by feature of `parameters.of_memory`."""
+    """Return the bytes of gradient copies by feature of `parameters.of_memory`."""
     each, dense, expert = copied(t), t["tp"] / gpus, t["etp"] * t["ep"] / gpus
     return {f"{name}_shard": each * (of.dense * dense + of.expert * expert) for name, of in n.learning.items()}
 
@@ -408,8 +411,10 @@ def copies(n: Counts, t: Table, gpus: int) -> Prices:
 def at_step(
     m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case, before: Mapping[str, Prices] | None = None
 ) -> dict[str, Prices]:
-    """Bytes held at the optimizer step, by kind and feature, for every row of `t`; the step's temporary copies count as
-    buffers. If `before`, the rows' `memory.prices`, is given, weights, gradients and optimizer state are taken from it.
+    """Return the bytes held at the optimizer step, by kind and feature, for every row of `t`.
+
+    The step's temporary copies count as buffers. If `before`, the rows' `memory.prices`, is given, weights, gradients
+    and optimizer state are taken from it.
     """
     n = counts(m, t, learns)
     transposes = hw.transposes if case.transposes is None else case.transposes

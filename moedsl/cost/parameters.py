@@ -6,13 +6,12 @@ routers, biases of row-parallel linears and MLA's down projections are whole on 
 pad the Hugging Face vocabulary (bridge models/gpt_provider.py:265, `should_pad_vocab` False); `padded_vocab` is for a
 recipe that does.
 
-With Megatron FSDP, `units` and `whole` count what a rank holds and sends in addition to its shards: gathered layers,
-gradients in flight, whole roots.
+With Megatron FSDP, `units` and `whole` count what a rank holds in addition to its shards: gathered layers, gradients in
+flight, and what is not part of a unit. A unit is a transformer layer of the language model or of the vision tower.
+Everything else (embedding, output layer, norms, patch embedding, mergers) is gathered once and stays whole on every
+rank.
 
-A unit is a transformer layer, of the language model or of the vision tower. Everything else (embedding, output layer,
-norms, patch embedding, mergers) is gathered once and stays whole on every rank.
-
-`memory` and `time` are the profile of each stage: counts of what it holds, in which a price is linear.
+`memory` and `time` return the profile of each stage: counts of what it holds. Prices are linear in these counts.
 """
 
 from __future__ import annotations
@@ -66,18 +65,17 @@ def _gqa(m: Model, tp: int) -> int:
     out = m.heads * m.value_dim * m.hidden // tp + m.hidden * m.attention_bias
     sinks = m.heads // tp * m.attention_sinks
     queries, keys = m.heads, m.query_groups
-    # norms of queries and keys: ranks that share a query group have its part of a split one (bridge
+    # norms of queries and keys: ranks that share a query group each hold the group's part of a split norm (bridge
     # models/minimax_m2/minimax_m2_provider.py:122-139)
     each = {"each_head": 2, "all_heads": queries + keys, "split_heads": queries // tp + -(-keys // tp)}
     return width * (m.hidden + m.qkv_bias) // tp + out + (each[m.qk_norm_over] * m.head_dim) * m.qk_norm + sinks
 
 
 def _mla(m: Model, tp: int) -> int:
-    """Count megatron/core/transformer/multi_latent_attention.py:MLASelfAttention. Without a q_lora_rank, queries have
-    no down projection.
+    """Count MLA's parameters (megatron/core/transformer/multi_latent_attention.py:MLASelfAttention).
 
-    With QK norm the query's projection is then a norm over the hidden state and a linear, in addition to the layer's
-    norm. An indexer is whole on each rank.
+    Without a q_lora_rank, queries have no down projection; with QK norm, their projection is then a norm over the
+    hidden state and a linear, in addition to the layer's norm. An indexer is whole on each rank.
     """
     qk = m.heads * (m.qk_nope_dim + m.qk_rope_dim) // tp
     whole = m.hidden * (qk + (m.qk_norm and m.query_norm))
@@ -93,7 +91,7 @@ def mlp(m: Model, tp: int) -> int:
 
 
 def _linears(m: Model, around: int, width: int, split: int) -> int:
-    """Count an MLP or expert between hidden states of the width `around`."""
+    """Count an MLP or expert between hidden states of width `around`."""
     bias = ((products(m) - 1) * width // split + around) * m.mlp_bias
     return products(m) * around * width // split + bias
 
@@ -148,8 +146,8 @@ def mtp(m: Model, tp: int) -> Parameters:
 
 
 def vision(v: Vision, tp: int) -> int:
-    """Count the vision tower with its mergers: patch and position embeddings are whole, linears split over TP, except
-    of a replicated tower."""
+    """Count the vision tower with its mergers: patch and position embeddings are whole; linears are split over TP
+    unless the tower is replicated."""
     table = v.positions * (1 + v.pooled)
     patches = v.hidden * (v.in_channels * v.temporal_patch * v.patch**2 + (not v.pooled) + table)
     return patches + vision_layers(v, tp) + 2 * v.hidden * v.final_norm + sum(mergers(v, tp))
@@ -167,7 +165,7 @@ def vision_layers(v: Vision, tp: int) -> int:
 
 
 def mergers(v: Vision, tp: int) -> tuple[int, ...]:
-    """Count the patch merger, normed before its shuffle, and the deepstack mergers, normed after it; or the projection
+    """Count the patch merger (its norm is before the shuffle) and the deepstack mergers (after it), or the projection
     of pooled patches."""
     if v.pooled:
         return (v.hidden * v.out_hidden,)
@@ -179,14 +177,15 @@ def mergers(v: Vision, tp: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=65536)
 def chunk(m: Model, c: Chunk, tp: int, ep: int, etp: int) -> Parameters:
-    """Count one virtual stage: layers, and its part of embedding, vision tower, MTP, final norm and output layer."""
+    """Count one virtual stage: its layers, and the embedding, vision tower, MTP, final norm and output layer that it
+    has."""
     each, ahead, depths = layers(m, tp, ep, etp), in_mtp(m), built(m, c.mtp)
     total = mtp(m, tp) * depths
     for kind in kinds(m):
         total += each[kind] * (c.of(kind) + depths * ahead[kind])
     norm = c.last_layer if m.mtp_layers else c.loss
-    # Count embedding and output layer. MTP has its own embedding (core models/gpt/gpt_model.py:167); tied ones share
-    # it
+    # Count embedding and output layer. MTP has its own embedding (core models/gpt/gpt_model.py:167), shared with a tied
+    # output layer
     table = table_size(m, tp)
     embedded = c.embedding or c.mtp > 0
     return total + Parameters(
@@ -197,12 +196,12 @@ def chunk(m: Model, c: Chunk, tp: int, ep: int, etp: int) -> Parameters:
 
 
 def built(m: Model, depths: int) -> int:
-    """Count the MTP layers that have weights of their own."""
+    """Count the MTP layers that have their own weights."""
     return min(depths, 1) if m.mtp_repeated else depths
 
 
 def table_size(m: Model, tp: int) -> int:
-    """Count one table of the vocabulary, split over TP."""
+    """Count one vocabulary table, split over TP."""
     return -(-m.vocab // tp) * m.hidden
 
 
@@ -218,22 +217,22 @@ def unique(m: Model) -> int:
 
 
 QUEUE = 1e9
-"""Elements of gradients that wait for their reduce-scatter before the oldest is freed, and twice the elements gathered
-ahead; more if two units are larger (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:432-444)."""
+"""Gradient elements that wait for their reduce-scatter before the oldest is freed; half as many are gathered ahead.
+Both are larger if two units are (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:432-444)."""
 
 
 def split(t: Table, gpus: int, of: Parameters) -> Floats:
-    """Count the parameters of a rank that are split over other ranks: dense over dp x cp, experts over EDP. PP is 1."""
+    """Count a rank's parameters that are sharded over other ranks: dense over dp x cp, experts over EDP. PP is 1."""
     dense, expert = gpus > t["tp"], gpus > t["etp"] * t["ep"]
     return 1.0 * of.dense * dense + 1.0 * of.expert * expert
 
 
 def units(m: Model, t: Table, gpus: int, layers: tuple[Parameters, Parameters], kept: Floats) -> Floats:
-    """Return the bytes in addition to the shards at the peak, early in backward. `layers` are the parameters of a layer
-    with experts, all and those that are trained; `kept` the bytes of activations that its backward frees.
+    """Return the bytes besides the shards at the peak, early in backward.
 
-    Gathered are the layer at work, and the next ones until half of QUEUE is gathered. Gradients grow to QUEUE while the
-    activations of the same layers are freed, so only their excess counts.
+    `layers` are the parameters of a layer with experts, as (all, trained); `kept` are the bytes of activations that its
+    backward frees. Gathered are the layer at work and the next ones, up to half of QUEUE. Gradients grow to QUEUE while
+    the activations of the same layers are freed, so only their excess counts.
     """
     every, learning = layers
     n = m.layers + m.mtp_layers
@@ -247,7 +246,7 @@ def units(m: Model, t: Table, gpus: int, layers: tuple[Parameters, Parameters], 
 
 
 def whole(m: Model, t: Table, gpus: int) -> Mapping[str, Floats]:
-    """Return the bytes of what is not a unit and stays gathered, by feature of `parameters.held`."""
+    """Return the bytes of what is not in a unit and stays gathered, by feature of `held`."""
     tp, some = t["tp"], (gpus > t["tp"]) * formats.BF16
     out = {"words": table_size(m, tp) * some}  # type: ignore[arg-type]
     if m.vision is not None:
@@ -257,16 +256,20 @@ def whole(m: Model, t: Table, gpus: int) -> Mapping[str, Floats]:
 
 @lru_cache(maxsize=256)
 def held(model: Model) -> tuple[str, ...]:
-    """List a stage's features: layers of each kind, MTP layers, vocabulary tables, final norms, vision towers."""
+    """List the features that a stage holds: layers of each kind, MTP layers, vocabulary tables, final norms, vision
+    towers."""
     return (*kinds(model), "mtp", "words", "norm", "vision")
 
 
 @lru_cache(maxsize=256)
 def of_memory(model: Model) -> tuple[str, ...]:
-    """Return the features of memory: what is held; the same as a shard, which is the count times pp, because data
-    parallelism is wider with fewer stages; layers of each kind times the microbatches whose activations they keep; the
-    same over the root of the MoE layers, which is how uneven routing adds up; chunks times microbatches; the vision
-    tower's microbatches; whether the loss is here; depths of MTP, each with its own loss; 1."""
+    """List the features of memory.
+
+    They are what is held; the same as a shard (the count times pp, because data parallelism is wider with fewer
+    stages); layers of each kind times the microbatches whose activations they keep; the same over the square root of
+    the number of MoE layers (which is how uneven routing adds up); chunks times microbatches; the vision tower's
+    microbatches; whether the stage has the loss; depths of MTP, each with its own loss; and 1.
+    """
     alive = (
         *(f"{kind}_live" for kind in kinds(model)),
         "moe_uneven",
@@ -281,16 +284,17 @@ def of_memory(model: Model) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def of_time(model: Model) -> tuple[str, ...]:
-    """Return the features of time: what is held, with each depth of MTP, and the loss."""
+    """List the features of time: what is held, with each depth of MTP, and the loss."""
     return (*held(model), "loss")
 
 
 def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
-    """Count the microbatches whose activations each chunk of a stage keeps at the maximum.
+    """Count the microbatches whose activations each chunk of a stage keeps at the peak.
 
     1F1B keeps pp - stage. The interleaved schedule warms up with 2 (pp - stage - 1) + (vpp - 1) pp forwards over all
     chunks, and then keeps one more (megatron/core/pipeline_parallel/schedules.py:927-943). Chunks take turns in groups
-    of pp microbatches. Expert overlap warms up with that one more, and then frees a layer for each that it adds.
+    of pp microbatches. Expert overlap includes that one more in its warm-up, and then frees a layer for each that it
+    adds.
     """
     if vpp == 1:
         return (min(pp - stage, microbatches),)
@@ -302,7 +306,7 @@ def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=65536)
 def memory(model: Model, layout: Layout, microbatches: int) -> Floats:
-    """Return (pp, features of memory): every stage of a layout."""
+    """Return the memory features of every stage of a layout, (pp, features)."""
     counts, passed, layers, loss = _counts(model, layout)
     ahead = passed[:, len(kinds(model))]
     kept = np.array([live(layout.pp, layout.vpp, microbatches, s) for s in range(layout.pp)])
@@ -316,7 +320,10 @@ def memory(model: Model, layout: Layout, microbatches: int) -> Floats:
 
 @lru_cache(maxsize=65536)
 def _counts(model: Model, layout: Layout) -> tuple[Ints, Ints, Ints, Ints]:
-    """Count what does not depend on microbatches: held parts by stage; layers, towers and losses by stage and chunk."""
+    """Return the counts that do not depend on microbatches.
+
+    By stage: held parts, with MTP weights and with MTP depths; by stage and chunk: layers and towers; by stage: losses.
+    """
     ahead = np.array([in_mtp(model)[kind] for kind in kinds(model)])
     each = _by_chunk(layout, [[c.of(kind) for kind in kinds(model)] for c in layout.chunks])
     mtp, embedding, loss, final = np.moveaxis(
@@ -339,18 +346,18 @@ def _by_chunk(layout: Layout, rows: list[list[int]]) -> Ints:
 
 @lru_cache(maxsize=65536)
 def time(model: Model, layout: Layout) -> Floats:
-    """Return (pp, features of time): the compute of each stage for one microbatch."""
+    """Return the time features of every stage for one microbatch, (pp, features)."""
     _, passed, _, loss = _counts(model, layout)
     return np.column_stack([passed, loss]).astype(float)
 
 
 @lru_cache(maxsize=65536)
 def fullest(model: Model, layout: Layout, microbatches: int) -> Floats:
-    """Return the stages of `memory` that can be the most loaded."""
+    """Return the stages in `memory` that can be the most loaded."""
     return undominated(memory(model, layout, microbatches))
 
 
 @lru_cache(maxsize=65536)
 def slowest(model: Model, layout: Layout) -> Floats:
-    """Return the stages of `time` that can be the slowest."""
+    """Return the stages in `time` that can be the slowest."""
     return undominated(time(model, layout))

@@ -9,7 +9,7 @@ Without a layout Megatron splits evenly and refuses a remainder
 (megatron/core/transformer/transformer_block.py:117-155). MTP and the loss go to the last chunk
 (megatron/core/transformer/multi_token_prediction.py:mtp_on_this_rank). Qwen3-VL's provider accepts layouts too; its
 vision tower is always on the first stage (bridge models/qwen_vl/modelling_qwen3_vl/model.py:287). It does not pass a
-virtual stage on, so Megatron-Core refuses to build it with vpp > 1; that is a law of the stdlib and not of the layout.
+virtual stage on, so Megatron-Core refuses to build it with vpp > 1; a rule of the stdlib checks this, not the layout.
 
 A hybrid's layout is its own pattern with ``|`` between the stages, ``MEMEM*|EMEM...`` (`split_pattern`). Megatron-Core
 reads the stages from ``|`` in the pattern itself (core models/hybrid/hybrid_layer_allocation.py:331). MTP
@@ -37,7 +37,7 @@ PRODUCTS = 0.6
 """The share of a layer's time in its matrix products: 0.58 to 0.65 by the estimate in BF16. In 8 bits it is less, but
 there the vocabulary's product, which stays in BF16, weighs more than its FLOPs."""
 MAX_TEXT = 20_000
-"""Characters of an unrolled layout; more is refused before it is unrolled."""
+"""Maximum characters of an unrolled layout; longer text is refused before it is unrolled."""
 
 
 @frozen
@@ -65,12 +65,12 @@ class Chunk:
         return self.dense + self.moe + self.mamba + self.attention + self.delta + self.reuse + windows
 
     def of(self, kind: str) -> int:
-        """Count the layers of one kind without MTP's, or those of MTP."""
+        """Return the number of layers of one kind (without MTP layers), or of MTP layers if `kind` is mtp."""
         return getattr(self, kind)
 
     @property
     def text(self) -> str:
-        """Write the chunk in Megatron's letters, not compressed: ``Etttt``."""
+        """Format the chunk in Megatron's letters, not compressed: ``Etttt``."""
         return "E" * self.embedding + "t" * self.layers + "m" * self.mtp + "L" * self.loss
 
 
@@ -88,19 +88,19 @@ class Layout:
         return self.chunks[stage :: self.pp]
 
     def holds(self, stage: int) -> dict[str, int]:
-        """Return the layers of one pipeline rank by kind, and those of MTP, without empty kinds."""
+        """Return the number of layers of one pipeline rank by kind, and of MTP layers; empty kinds are left out."""
         chunks = self.stage(stage)
         return {kind: n for kind in (*blocks.KINDS, "mtp") if (n := sum(c.of(kind) for c in chunks))}
 
 
 @lru_cache(maxsize=4096)
 def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
-    """Return the layout for pp stages of vpp chunks: Megatron's even split, else the most balanced one; None without
-    any.
+    """Return the layout for pp stages of vpp chunks: Megatron's even split, else the most balanced one; None if there
+    is none.
 
-    A layout needs a transformer layer in every chunk but the last, which may hold only the loss (and MTP), as in
-    NVIDIA's ``Et|(tt|)*30mL``. With the MTP of some models the last one needs a layer too (`may_be_empty`). Virtual
-    stages need a pipeline.
+    Every chunk needs a transformer layer except the last, which may hold only the loss (and MTP), as in NVIDIA's
+    ``Et|(tt|)*30mL``. With the MTP of some models the last one needs a layer too (`may_be_empty`). Virtual stages need
+    a pipeline.
     """
     if not _exists(model, pp, vpp):
         return None
@@ -114,26 +114,27 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
 
 
 def balanced(model: Model, pp: int, vpp: int) -> str | None:
-    """Return the most balanced layout as text, even if the layers divide evenly; None for a hybrid or without one."""
+    """Return the most balanced layout as text, even if the layers divide evenly; None for a hybrid or if there is no
+    layout."""
     if model.hybrid or not _exists(model, pp, vpp):
         return None
     return _layout(model, pp, vpp, _balanced(model, pp, pp * vpp), explicit=True).text
 
 
 def layout_string(model: Model, pp: int, vpp: int) -> str | None:
-    """Return Megatron's pipeline_model_parallel_layout; None if the even split needs none or there is no layout."""
+    """Return Megatron's pipeline_model_parallel_layout; None if the even split needs no text or there is no layout."""
     layout = layout_for(model, pp, vpp)
     return None if layout is None else layout.text
 
 
 def has_layout(model: Model, pp: ArrayLike, vpp: ArrayLike) -> NDArray[np.bool_]:
-    """Tell where a layout exists, by row; `pp` and `vpp` are columns (or numbers) of the same length."""
+    """Whether a layout exists, by row; `pp` and `vpp` are columns (or numbers) of the same length."""
     p, v = np.broadcast_arrays(np.asarray(pp, np.int64), np.asarray(vpp, np.int64))
     return _exists(model, p, v)
 
 
 def _exists(model: Model, pp: Any, vpp: Any) -> Any:
-    """Tell whether there is a layout, for numbers and for columns."""
+    """Whether a layout exists, for numbers or for columns."""
     if model.hybrid:
         return (pp >= 1) & (vpp == 1) & (pp <= model.layers)
     most = model.layers if model.indexer_every == 1 else len(starts(model))
@@ -141,18 +142,20 @@ def _exists(model: Model, pp: Any, vpp: Any) -> Any:
 
 
 def may_be_empty(model: Model, mtp: bool = True) -> bool:
-    """Tell whether a chunk, with the MTP or without it, may have no transformer layer. MTP takes the last layer of its
-    chunk. If there is none, Bridge looks for the model's last layer, also for a chunk without MTP. It looks in a place
-    that supports neither delta nets nor sparse attention and gives a dense MTP layer experts (bridge
-    models/gpt_provider.py:mtp_block_spec, core models/gpt/gpt_layer_specs.py:572)."""
+    """Whether a chunk, with MTP or without it (`mtp`), may have no transformer layer.
+
+    MTP takes the last layer of its chunk. If there is none, Bridge looks for the model's last layer, even for a chunk
+    without MTP. The code that looks supports neither delta nets nor sparse attention, and gives a dense MTP layer
+    experts (bridge models/gpt_provider.py:mtp_block_spec, core models/gpt/gpt_layer_specs.py:572).
+    """
     return not ((model.linear or model.sparse or (model.mtp_dense and mtp)) and model.mtp_layers)
 
 
 def weights(model: Model) -> tuple[float, float]:
-    """Weigh MTP and loss for the balance, in transformer layers, by the time of a token.
+    """Return (MTP layer, loss): their weights for the balance, in transformer layers, by the time per token.
 
-    A layer weighs 1, dense or MoE (DeepSeek chose them alike), of which its matrix products are `PRODUCTS`. The
-    embedding is a look-up and weighs nothing. The loss is one product with the vocabulary. An MTP layer is a layer, its
+    A layer, dense or MoE (DeepSeek chose them alike), weighs 1, of which its matrix products are `PRODUCTS`. The
+    embedding is a look-up and weighs nothing. The loss is one product with the vocabulary. An MTP layer is a layer, a
     projection of two hidden states to one, and a loss.
     """
     h = model.hidden
@@ -175,13 +178,14 @@ def weights(model: Model) -> tuple[float, float]:
 
 
 def starts(model: Model) -> list[int]:
-    """List the layers, from 0, with which a chunk may start: those that need no keys of a layer before them (core
+    """List the layers, from 0, that may start a chunk: those that need no keys of an earlier layer (core
     models/gpt/experimental_attention_variant_module_specs.py:339)."""
     return [layer for layer in range(model.layers) if blocks.indexed(model, layer)]
 
 
 def _with_their_keys(model: Model, counts: list[int]) -> list[int]:
-    """Move each chunk's first layer to the nearest one that may start a chunk; every chunk keeps a layer."""
+    """Return the layers by chunk after moving each chunk's first layer to the nearest one that may start a chunk; every
+    chunk keeps a layer."""
     free, first, out = starts(model), 0, list[int]()
     wanted = np.cumsum(counts)[:-1]
     for i, layer in enumerate(wanted):
@@ -193,13 +197,14 @@ def _with_their_keys(model: Model, counts: list[int]) -> list[int]:
 
 
 def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
-    """Return the transformer layers by chunk, as balanced as the layers that share keys permit."""
+    """Return the transformer layers by chunk, as balanced as layers that share keys permit."""
     counts = _evenly(model, pp, chunks)
     return counts if model.indexer_every == 1 else _with_their_keys(model, counts)
 
 
 def _evenly(model: Model, pp: int, chunks: int) -> list[int]:
-    """Return the transformer layers by chunk: the lightest possible heaviest chunk, then stages as even as possible."""
+    """Return the transformer layers by chunk: the heaviest chunk as light as possible, then stages as even as
+    possible."""
     tail, tops = _tops(model)
     least = tail + (not may_be_empty(model))
     top, last = next((t, n) for t, n in tops if t >= least and int(t) * (chunks - 1) + n >= model.layers)
@@ -219,8 +224,8 @@ def _evenly(model: Model, pp: int, chunks: int) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _tops(model: Model) -> tuple[float, tuple[tuple[float, int], ...]]:
-    """Return the weight of what ends the last chunk, and each weight that a chunk may have, with the layers of a last
-    chunk of that weight."""
+    """Return the weight of what ends the last chunk, and all weights that a chunk may have, each with the number of
+    layers that gives a last chunk that weight."""
     mtp, loss = weights(model)
     tail = loss + mtp * model.mtp_layers
     tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
@@ -228,8 +233,10 @@ def _tops(model: Model) -> tuple[float, tuple[tuple[float, int], ...]]:
 
 
 def _fullest(counts: list[int], load: float, stage: int, pp: int, full: int) -> tuple[float, int, int]:
-    """Return (-load, -layers, chunk) of the chunk of a stage that gives a layer away, the least of these first. All
-    layers may leave the chunks from `full` on."""
+    """Return (-load, -layers, chunk) for the largest chunk of a stage that can give a layer away.
+
+    The smallest tuple gives first. Chunks from `full` on may give away all layers.
+    """
     free = [(-load, -counts[i], i) for i in range(stage, len(counts), pp) if counts[i] > (i < full)]
     return min(free, default=(np.inf, 0, stage))
 
@@ -266,7 +273,7 @@ def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[
 
 
 def _segmented(model: Model, parts: Sequence[str], text: str | None) -> Layout:
-    """Return a hybrid's layout: one segment of its pattern on each stage."""
+    """Return a hybrid's layout, with one segment of its pattern on each stage."""
     last = len(parts) - 1
     chunks = tuple(
         Chunk(
@@ -282,7 +289,7 @@ def _segmented(model: Model, parts: Sequence[str], text: str | None) -> Layout:
 
 
 def compressed(chunks: Sequence[str]) -> str:
-    """Write chunks of letters as Megatron's text: ``Et*4|(t*4|)*14tmL``."""
+    """Format chunks of letters as Megatron's text: ``Et*4|(t*4|)*14tmL``."""
     words = [re.sub(r"t{2,}", lambda m: f"t*{len(m[0])}", c) for c in chunks]
     out, i = "", 0
     while i < len(words) - 1:
@@ -296,7 +303,8 @@ def compressed(chunks: Sequence[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | None, tuple[str, ...]]:
-    """Parse a user's layout for `model`; else None and Megatron's refusals, in the order of Megatron's checks."""
+    """Parse a user's layout for `model` into (layout, ()), or (None, Megatron's refusals in the order of its
+    checks)."""
     if model.hybrid:
         parts, reasons = text.split("|"), segment_refusals(text, model, pp, vpp)
         return (None, reasons) if reasons else (_segmented(model, parts, text), ())
@@ -311,12 +319,12 @@ def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | N
 
 
 def pieces(text: str, model: Model) -> tuple[list[str], str]:
-    """Parse the chunks of a user's layout for `model`, with the errors of its text."""
+    """Return the chunks of a user's layout for `model`, and the error in its text ("" if there is none)."""
     return (text.split("|"), "") if model.hybrid else unroll(text)
 
 
 def unroll(text: str) -> tuple[list[str], str]:
-    """Parse the chunks of a layout text with all repeats unrolled, and its error ("" without one)."""
+    """Return the chunks of a layout's text with all repeats unrolled, and the error in it ("" if there is none)."""
     text = text.replace(",", "")
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         size = sum(len(m[1]) * int(m[2]) if len(m[2]) < 6 else MAX_TEXT + 1 for m in re.finditer(pattern, text))
@@ -330,7 +338,8 @@ def unroll(text: str) -> tuple[list[str], str]:
 
 
 def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]:
-    """Check as PipelineParallelLayerLayout.validate_layer_layout does (pipeline_parallel_layer_layout.py:90-157)."""
+    """List the refusals of PipelineParallelLayerLayout.validate_layer_layout
+    (pipeline_parallel_layer_layout.py:90-157)."""
     flat = "".join(words)
     mtp = [i for i, w in enumerate(words) if "m" in w]
     ends = np.cumsum([w.count("t") for w in words])
@@ -364,8 +373,9 @@ Floats = NDArray[np.float64]
 
 @lru_cache(maxsize=1024)
 def split_pattern(m: Model, pp: int) -> tuple[str, ...]:
-    """Split the pattern into pp segments: the lightest possible heaviest stage, then all as even as possible."""
-    # the weight of layers i to j - 1 as a stage, (layers + 1, layers + 1), infinite without layers
+    """Split the pattern into pp segments: the heaviest stage as light as possible, then all stages as even as
+    possible."""
+    # load[i, j] is the weight of a stage with layers i to j - 1; infinite if it has none
     each = layer_weights(m)
     upto = np.concatenate([[0.0], np.cumsum([each[letter] for letter in m.layer_pattern])])
     load = upto[None, :] - upto[:, None]
@@ -379,8 +389,10 @@ def split_pattern(m: Model, pp: int) -> tuple[str, ...]:
 
 
 def layer_weights(m: Model) -> dict[str, float]:
-    """Weigh a layer of each letter, and the loss with MTP, for the balance: by the weights that multiply a token,
-    because products take most of a layer's time."""
+    """Return the weight of each letter's layer, and of the loss with MTP, for the balance.
+
+    It is the number of weights that multiply a token, because products take most of a layer's time.
+    """
     h, mixer = m.hidden, blocks.mamba(m)
     of = {
         "M": h * (mixer.projected + mixer.inner),
@@ -395,7 +407,7 @@ def layer_weights(m: Model) -> dict[str, float]:
 
 
 def _best(load: Floats, pp: int, joined: np.ufunc) -> tuple[list[int], float]:
-    """Return (cuts, cost) of the cheapest split into pp stages, whose costs are `joined`."""
+    """Return (cuts, cost) of the cheapest split into pp stages; `joined` combines the stages' costs."""
     cost, chosen = load[0], list[NDArray[np.intp]]()
     for _ in range(pp - 1):
         each = joined(cost[:, None], load)
@@ -408,7 +420,7 @@ def _best(load: Floats, pp: int, joined: np.ufunc) -> tuple[list[int], float]:
 
 
 def segment_refusals(text: str, m: Model, pp: int, vpp: int) -> tuple[str, ...]:
-    """Return Megatron's refusals of a user's segments."""
+    """Return Megatron's reasons to refuse a user's segments; empty if it accepts them."""
     parts, odd = text.split("|"), sorted(set(text) - set(LETTERS) - {"|"})
     if odd:
         letters = "M Mamba, * attention, E experts, - MLP, | between stages; MTP is not written"

@@ -1,7 +1,7 @@
 """Price unique rows once: a price depends on a few small keys, so columns are reduced to the rows that occur.
 
-`narrow` makes such a table and `inverse` spreads its prices over all rows again. Prices of rows are kept between
-searches of one space, which price many rows again: a few rows take as long as hundreds.
+`narrow` makes such a table, and `inverse` spreads its prices over all rows again. Prices are kept between searches of
+one space, which price many rows again; pricing a few rows takes as long as pricing hundreds.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 Index = NDArray[np.intp]
 DEFAULTS: Mapping[str, int] = {a.name: a.off for a in AXES}
-"""The value of a missing column: sizes of 1, and none, alltoall, bf16, fp32."""
+"""The value of a missing column: 1 for sizes, else none, alltoall, bf16 or fp32."""
 UNSAID = -1
-"""What the column `fp8_weights` has if the run does not set whether parameters are kept in FP8."""
+"""The value in column `fp8_weights` if the run does not set whether parameters are kept in FP8."""
 CHUNK = 100_000
-"""Rows priced at a time: more share the prices of what few axes decide, and need more memory."""
+"""Rows priced at a time; more rows share the prices that depend on few axes, but need more memory."""
 FEW = 256
-"""Rows of which each is priced: finding the unique ones would take longer."""
+"""Up to this number of rows, each is priced, because finding the unique ones would take longer."""
 FLAGS, FLAGS_A_ROW = 4096, 16
-"""The largest table of flags for finding values; for more values, sorting the rows is faster."""
+"""The largest table of flags for finding distinct values: FLAGS + FLAGS_A_ROW x rows; beyond it, sorting is faster."""
 
 
 @frozen(slots=False)
 class Table:
-    """Unique rows: columns of equal length, and for every input row the index of its unique row."""
+    """Unique rows: columns of equal length, and each input row's index among the unique rows."""
 
     columns: Mapping[str, Ints]
     inverse: Index
@@ -43,37 +43,37 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """Unique rows."""
+        """Return the number of unique rows."""
         return len(next(iter(self.columns.values())))
 
     def take(self, at: Sequence[int]) -> Table:
-        """Return some of the unique rows, as rows of their own."""
+        """Return the unique rows `at` as a table of their own."""
         return Table({name: c[at] for name, c in self.columns.items()}, np.arange(len(at)))
 
     def parts(self) -> Iterator[Table]:
-        """Yield the unique rows in pieces of at most CHUNK, as rows of their own."""
+        """Yield the unique rows in tables of at most CHUNK rows."""
         for at in slices(self.rows):
             columns = part(self.columns, at)
             yield Table(columns, np.arange(length(columns)))
 
     def times(self, n: int) -> Table:
-        """Return each unique row so many times, as rows of their own."""
+        """Return a table with each unique row repeated `n` times."""
         return Table({name: np.repeat(c, n) for name, c in self.columns.items()}, np.arange(self.rows * n))
 
     def has(self, column: str, bit: int) -> NDArray[np.bool_]:
-        """Tell where a set column contains the word of `bit`."""
+        """Whether a set column contains the word of `bit`, by row."""
         return (self.columns[column] >> bit & 1).astype(bool)
 
     def narrow(self, names: Sequence[str]) -> Table:
-        """Return the unique combinations of fewer columns, or of few rows all; its inverse leads from this table's
-        rows."""
+        """Return the unique combinations of fewer columns, or all rows if there are few; `inverse` maps this table's
+        rows to them."""
         key = (*names,)
         if key not in self._narrowed:
             self._narrowed[key] = Levels.of(self.columns, names).table(names)
         return self._narrowed[key]
 
     def kinds(self, names: Sequence[str]) -> Table:
-        """Return the unique combinations of fewer columns; its inverse leads from this table's rows."""
+        """Return the unique combinations of fewer columns; `inverse` maps this table's rows to them."""
         return Levels.of(self.columns, names).kinds(names)
 
     @cached_property
@@ -83,27 +83,27 @@ class Table:
 
 @frozen(slots=False)
 class Levels:
-    """Columns to combine for any key: each as its distinct values and every row's index among them, found once."""
+    """Columns to combine into any key: each column's distinct values and every row's index among them, found once."""
 
     columns: Mapping[str, Ints]
     rows: int
 
     @classmethod
     def of(cls, cols: Mapping[str, Ints], names: Sequence[str]) -> Levels:
-        """Take the named columns; scalars (0-d) are one level."""
+        """Take the named columns; a scalar (0-d) has one level."""
         columns = {name: cols[name] for name in names}
         return cls(columns, length(columns))
 
     def table(self, names: Sequence[str], rows: int = 0) -> Table:
-        """Return the unique combinations of some of the columns, for `rows` rows if all of them are scalars; of few
-        rows all."""
+        """Return the unique combinations of some columns, or all rows if there are few; `rows` is their number if all
+        columns are scalars."""
         n = max(self.rows, rows)
         if n > FEW:
             return self.kinds(names, rows)
         return Table({name: c if (c := self.columns[name]).ndim else c.repeat(n) for name in names}, np.arange(n))
 
     def kinds(self, names: Sequence[str], rows: int = 0) -> Table:
-        """Return the unique combinations of some of the columns, for `rows` rows if all of them are scalars."""
+        """Return the unique combinations of some columns; `rows` is the number of rows if all columns are scalars."""
         codes, size = np.zeros(max(self.rows, rows), np.int64), 1
         for name in names:
             if name not in self._found:
@@ -128,13 +128,13 @@ class Levels:
 
 
 def complete(cols: Mapping[str, object]) -> dict[str, Ints]:
-    """Return every axis as a column of integers; missing columns have their default, scalars stay scalars (0-d)."""
+    """Return every axis as a column of integers; missing columns get their defaults, scalars stay scalars (0-d)."""
     every = {**DEFAULTS, "fp8_weights": UNSAID}
     return {name: np.asarray(cols.get(name, default), np.int64) for name, default in every.items()}
 
 
 def slices(rows: int) -> Iterator[slice]:
-    """Yield pieces of at most CHUNK rows, which bounds the memory of a price."""
+    """Yield slices of at most CHUNK rows, which bounds the memory that pricing needs."""
     for start in range(0, rows, CHUNK):
         yield slice(start, start + CHUNK)
 
@@ -180,14 +180,16 @@ def _sorted(codes: Ints) -> tuple[Ints, Index]:
 
 
 def picked(values: Sequence[ArrayLike], at: Ints) -> Floats:
-    """Return one of some values for each row; a value of several machines is (machines, 1), and gives them all."""
+    """Return one of some values for each row; if a value differs by machine, (machines, 1), the result is (machines,
+    rows)."""
     if all(np.ndim(v) == 0 for v in values):
         return np.asarray(values)[at]
     return np.concatenate(np.broadcast_arrays(*map(np.atleast_2d, values)), axis=-1)[..., at]
 
 
 Profile = Callable[[int], Floats | None]
-"""Return the stages of one kind of row, (stages, features); None if there are none and the largest is 0."""
+"""Function that returns the stages of one kind of row, (stages, features); None if there are none and the
+largest is 0."""
 
 
 def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Index) -> Floats:
@@ -206,7 +208,7 @@ def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Inde
             start += count
             if stages is None:
                 out[..., rows] = 0.0
-            elif prices.shape[-1] <= 2 * count:  # of all columns first, because rows share many of them
+            elif prices.shape[-1] <= 2 * count:  # price all columns first, because rows share many
                 out[..., rows] = (stages @ prices).max(axis=-2).take(at[rows], axis=-1)
             else:
                 out[..., rows] = (stages @ prices.take(at[rows], axis=-1)).max(axis=-2)
@@ -214,7 +216,8 @@ def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Inde
 
 
 def undominated(profile: Floats) -> Floats:
-    """Return the stages that no other reaches in every feature; one is the largest, as prices are never negative."""
+    """Return the stages that no other stage reaches in every feature; one of them is the largest, as prices are never
+    negative."""
     rows = profile[np.lexsort(profile.T[::-1])]
     rows = rows[np.append(True, (rows[1:] != rows[:-1]).any(axis=1))]
     covers = (rows[:, None, :] >= rows[None, :, :]).all(axis=2)
@@ -222,17 +225,18 @@ def undominated(profile: Floats) -> Floats:
 
 
 MOST = 50_000
-"""Rows whose prices are kept."""
+"""Maximum number of rows whose prices are kept."""
 
 
 class Known:
-    """The prices of the rows of small tables, by what they depend on."""
+    """The prices of rows of small tables, kept by the columns that they depend on."""
 
     def __init__(self) -> None:
         self._kept: dict[bytes, Floats] = {}
 
     def prices(self, t: Table, names: Sequence[str], price: Callable[[Table], Floats]) -> Floats:
-        """Return `price(t)`, (..., rows), which depends on the named columns; of few rows, only new ones are priced."""
+        """Return `price(t)`, (..., rows), which depends on the named columns; if rows are few, only new ones are
+        priced."""
         if t.rows > FEW:
             return np.concatenate([price(part) for part in t.parts()], axis=-1)
         if len(self._kept) > MOST:

@@ -28,19 +28,19 @@ MICROBATCH = (
     "compute", "recompute", "expert_communication", "tensor_communication", "context_communication",
     "activation_offload", "launch",
 )  # fmt: skip
-"""The time of a stage for each microbatch."""
+"""The parts of a stage's time in each microbatch."""
 ALONE = "alone"
-"""The additional time of a microbatch that runs alone although expert overlap is on."""
+"""Extra time of a microbatch that runs alone although expert overlap is on."""
 SPREAD_TOKENS = 16384
-"""The tokens of an expert group for which `straggling` is stated."""
+"""The tokens of an expert group for which the constant `straggling` is stated."""
 STEP = ("data_communication", "optimizer")
-"""The time of a stage once a step."""
+"""The parts of a stage's time once per step."""
 PARTS = (*MICROBATCH, "pipeline_communication", "bubble", "stragglers", "step_overhead", *STEP)
 SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "captured", "grad_reduce")
-"""The axes of a layer's work and messages; policies decide what of it is repeated, hidden or launched."""
+"""The axes of a layer's work and messages; policies decide which of them are repeated, hidden or launched."""
 LAYER = (*SHAPE, "recompute", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad")
 ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "fp8_weights", "sharding", "moments", "grad_reduce", "offload")
-"""The axes of what happens once a step."""
+"""The axes that once-per-step times depend on."""
 COVERS = (
     "step time is a roofline with stated efficiencies: matrix products, attention and memory passes of the slowest "
     "stage, recompute, expert, tensor and context communication, launches where no CUDA graph holds them, the bubble, "
@@ -52,7 +52,7 @@ StepPrices = dict[str, Floats]
 
 
 def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: Skew) -> dict[str, StepPrices]:
-    """Return seconds by part of `MICROBATCH`, `ALONE` and feature of `parameters.of_time`, for each row of `LAYER`'s
+    """Return seconds by part (`MICROBATCH` and `ALONE`) and feature of `parameters.of_time`, for each row of a `LAYER`
     table."""
     shape = t.narrow(SHAPE)
     fullest = skew.fullest(m, shape)
@@ -94,11 +94,11 @@ def computed(m: Model, k: Constants, shape: Table, w: compute.Work, learns: Trai
 
 
 def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, StepPrices]:
-    """Return the seconds by part of `STEP` and feature, for every row of a table of `ONCE`.
+    """Return the seconds by part of `STEP` and feature, for every row of an `ONCE` table.
 
-    Data parallelism gathers all parameters with FSDP, else those that the optimizer steps (core
-    distributed/distributed_data_parallel.py). Adam streams its state through HBM; with offloaded moments the host
-    steps.
+    Data parallelism gathers all parameters with FSDP, else those that the optimizer updates (core
+    distributed/distributed_data_parallel.py). Adam streams its state through HBM; with offloaded moments the host does
+    the step.
     """
     fsdp, pairs = formats.fsdp(t), {name: (every, n.learning[name]) for name, every in n.all.items()}
     gathered = {
@@ -116,10 +116,10 @@ def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, StepPrices]:
 
 
 Hosts = tuple[Mapping[str, Floats], Mapping[str, Floats]]
-"""Seconds of launches, and of waits between them, by kind of layer."""
+"""Seconds of (launches, waits between them), by kind of layer."""
 Wires = tuple[Floats, Floats, Floats, StepPrices]
-"""One expert transfer, TP of a block, TP of a norm over all heads, and exposed CP by kind of layer with the joining of
-steps, by shape."""
+"""Seconds by shape: an expert transfer, a block's TP, TP of a norm over all heads, and by kind of layer exposed CP with
+the joining of its steps."""
 
 
 def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, fullest: Floats) -> Wires:
@@ -137,18 +137,18 @@ def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, full
 
 
 def _around(m: Model, hw: Hardware, shape: Table, seq: int, core: Floats) -> Floats:
-    """Return the seconds of CP that attention itself does not hide, and of joining the results of the steps."""
+    """Return the seconds of CP that attention does not hide, and of joining its steps' results."""
     ring = communication.context(m, hw, shape, seq)
     hides = 0.0 if m.sparse else 3 * core
     return np.maximum(ring - hides, hw.constants.cp_exposed * ring) + compute.joined(m, hw, shape, seq)
 
 
 def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
-    """Count the blocks of each kind of layer whose linears TP splits. A block has five transfers of the hidden state
-    (`communication.tensor`), an indexer those of what it gathers.
+    """Count the blocks whose linears TP splits, by kind of layer.
 
-    The adapter of a linear that TP splits by inputs gathers its output in forward, and its gradient in backward (bridge
-    peft/utils.py:1044 and :1238); one that it splits by outputs only reduces a gradient.
+    A block stands for five transfers of the hidden state (`communication.tensor`); an indexer adds a fraction of a
+    block for what it gathers. An adapter gathers its output in forward, and its gradient in backward, if TP splits its
+    linear by inputs (bridge peft/utils.py:1044 and :1238); if TP splits it by outputs, it only reduces a gradient.
     """
     shared = 1.0 if m.shared_expert_hidden else 0.0
     if m.hybrid:
@@ -169,8 +169,8 @@ def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
 
 
 def _repeated_blocks(m: Model, t: Table, split: Mapping[str, float]) -> Mapping[str, Floats]:
-    """Count the blocks of each kind of layer whose forward recompute repeats, of those whose linears TP splits; a
-    shared expert's twice where its own checkpoint is inside that of the MoE layer (`compute.recomputed`)."""
+    """Count the TP-split blocks whose forward is recomputed, by kind of layer; a shared expert counts twice if its own
+    checkpoint is inside the MoE layer's (`compute.recomputed`)."""
     on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
     shared = (on["moe"] + on["shared_experts"]) * bool(m.shared_expert_hidden)
     part = {kind: shared if kind in with_experts(m) else np.zeros(t.rows) for kind in split} | {"dense": on["mlp"]}
@@ -178,9 +178,12 @@ def _repeated_blocks(m: Model, t: Table, split: Mapping[str, float]) -> Mapping[
 
 
 def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: StepPrices) -> StepPrices:
-    """Return the seconds of copies to host memory that forward does not hide, and of copies back that backward does not
-    hide, by kind of layer; a third of the compute is forward. The layers up to the next layer of experts hide what it
-    sends. Copies and expert communication have links of their own, so what remains of both runs at the same time."""
+    """Return the seconds of offloading that compute does not hide, by kind of layer: copies to the host in forward,
+    back in backward.
+
+    A third of the compute is forward. In a hybrid, all layers up to the next layer of experts hide its copies. Copies
+    and expert communication use different links, so what remains of both runs at the same time.
+    """
     if not t["offload_modules"].any():
         return {}
     sent = activations.offloaded(m, activations.sizes(m, t, seq, learns.language, learns.adapter))
@@ -229,7 +232,7 @@ def _layers(
 
 
 def matrix(m: Model, prices: Mapping[str, StepPrices], parts: tuple[str, ...], rows: int) -> Floats:
-    """Add the named parts: (features, rows), or (machines, features, rows) for several machines."""
+    """Sum the named parts into (features, rows), or (machines, features, rows) for several machines."""
     names, columns = of_time(m), [pair for part in parts for pair in prices[part].items()]
     machines = np.broadcast_shapes(*(np.shape(column)[:-1] for _, column in columns))
     out = np.zeros((*machines, len(names), rows))
@@ -239,11 +242,11 @@ def matrix(m: Model, prices: Mapping[str, StepPrices], parts: tuple[str, ...], r
 
 
 def unpaired(pp: Ints, microbatches: Floats) -> Floats:
-    """Count the microbatches of a step whose forward and backward run alone: pp of them, or all.
+    """Count the microbatches of a step whose forward and backward run alone: pp of them, or all if there are fewer.
 
     Without a pipeline the first forward and the last backward run alone (core pipeline_parallel/combined_1f1b.py:51-56,
-    :66). The interleaved schedule warms up with 2 (pp - stage - 1) + (vpp - 1) pp + 1 forwards over vpp chunks, pp vpp
-    in the mean of the stages, and ends with as many backwards (core pipeline_parallel/schedules.py:927-943).
+    :66). The interleaved schedule warms up with 2 (pp - stage - 1) + (vpp - 1) pp + 1 forwards over vpp chunks, on
+    average pp vpp per stage, and ends with as many backwards (core pipeline_parallel/schedules.py:927-943).
     """
     return np.minimum(pp, microbatches)
 
@@ -256,9 +259,9 @@ def after_overlap(
     microbatches: Floats,
     overlapped: Floats | float = 1.0,
 ) -> Floats:
-    """Return the exposed data parallelism: after the last backward and first forward, or with FSDP every microbatch.
+    """Return the exposed seconds of data parallelism: once per step, or with FSDP for every microbatch.
 
-    `overlapped` is the share of the transfers that overlap with compute at all.
+    `overlapped` is the share of the transfers that can overlap with compute.
     """
     hidden = overlapped * wire
     left = np.maximum(hidden - k.window_microbatch * microbatch, k.dp_exposed * hidden) + (wire - hidden)
@@ -266,11 +269,11 @@ def after_overlap(
 
 
 def between_stages(k: Constants, hop: Floats, microbatch: Floats, pp: Ints, vpp: Ints, microbatches: Floats) -> Floats:
-    """Return the sends between stages that compute does not hide, in a step.
+    """Return the seconds per step of sends between stages that compute does not hide.
 
     With virtual stages Bridge overlaps them with the compute of other chunks (bridge training/comm_overlap.py:453-457),
-    except a share that is never hidden, and while the pipeline fills and drains. Without them, each microbatch waits
-    for both of its sends.
+    except a share that is never hidden, and while the pipeline fills and drains. Without virtual stages, each
+    microbatch waits for both of its sends.
     """
     each = 2.0 * vpp * hop
     left = np.maximum(each - k.window_microbatch * microbatch, k.p2p_exposed * each)
@@ -278,24 +281,23 @@ def between_stages(k: Constants, hop: Floats, microbatch: Floats, pp: Ints, vpp:
 
 
 def transfers(stage: int, pp: int, vpp: int) -> int:
-    """Count the transfers of a microbatch between a stage and others: each chunk receives its input and sends its
-    output, and the same with their gradients, but for the ends of the model (core
-    pipeline_parallel/p2p_communication.py)."""
+    """Count a microbatch's transfers between a stage and others: each chunk receives its input and sends its output,
+    and the same for their gradients, except at the ends of the model (core pipeline_parallel/p2p_communication.py)."""
     return 4 * vpp - 2 * (stage == 0) - 2 * (stage == pp - 1)
 
 
 def stragglers(hw: Hardware, microbatch: Floats, tokens: Floats, groups: Floats, microbatches: Floats) -> Floats:
-    """Return the time that a step waits for the slowest of the expert groups of a stage, which get different tokens.
+    """Return the seconds that a step waits for the slowest of a stage's expert groups, which get different tokens.
 
-    A group's time is the sum of its microbatches of so many tokens. Their spread is a share of their mean, and falls
-    with the root of the tokens. The slowest of n groups is sqrt(2 ln n) deviations above the mean.
+    A group's time is the sum over its microbatches of `tokens` each. Their spread is a share of their mean, and falls
+    with the square root of the tokens. The slowest of n groups is sqrt(2 ln n) deviations above the mean.
     """
     spread = hw.constants.straggling * np.sqrt(SPREAD_TOKENS / tokens)
     return spread * microbatch * np.sqrt(2 * np.log(np.maximum(groups, 1.0)) * microbatches)
 
 
 def bubble(microbatch: Floats, pp: Ints, vpp: Ints) -> Floats:
-    """Return the bubble: (pp - 1) / vpp microbatches of the slowest stage, warm-up and cool-down together."""
+    """Return the bubble's seconds: (pp - 1) / vpp microbatches of the slowest stage, warm-up and cool-down together."""
     return microbatch * ((pp - 1) / vpp)
 
 
@@ -311,7 +313,8 @@ KINDS = {
     ),
     "vision": ("vision", "merger"),
 }  # fmt: skip
-"""The parts of `compute.Work` of each kind. `up` is a part of `linear`; a product carries the casts fused with it."""
+"""The parts of `compute.Work` by kind of work. `linear` already contains `up`; a product contains the casts fused with
+it."""
 
 
 def by_kind(
@@ -323,7 +326,8 @@ def by_kind(
     skew: Skew,
     kinds: Mapping[str, tuple[str, ...]] = KINDS,
 ) -> dict[str, StepPrices]:
-    """Return the seconds of one microbatch by kind and feature; those of `KINDS` sum to the compute of `microbatch`."""
+    """Return one microbatch's seconds by kind of work and feature; those of `KINDS` sum to the compute of
+    `microbatch`."""
     whole = compute.work(m, hw, shape, seq, skew.fullest(m, shape), learns.adapter, learns.span, learns.rotates)
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}
@@ -341,7 +345,8 @@ TOWER_PARTS = ("encoder", "projector", "decoder")
 
 @frozen
 class TowerPart:
-    """One part of a VLM on a rank of the first pipeline stage. Bytes by kind of `memory.KINDS`, seconds of a step."""
+    """One part of a VLM on a rank of the first pipeline stage: bytes by kind of `memory.KINDS`, and seconds per
+    step."""
 
     name: str
     params: int
@@ -355,13 +360,14 @@ class TowerPart:
 
 
 def tower_counts(v: Vision, tp: int) -> tuple[int, int]:
-    """Count the parameters of (encoder, projector) on a rank."""
+    """Return a rank's parameters as (encoder, projector)."""
     projector = sum(parameters.mergers(v, tp))
     return parameters.vision(v, tp) - projector, projector
 
 
 def tower_prices(v: Vision, hw: Hardware, t: Table, gpus: int, learns: Trained) -> tuple[dict[str, Prices], ...]:
-    """Return (encoder, projector): bytes of each kind by feature of `parameters.of_memory`, for a table of one row."""
+    """Return the bytes of each kind by feature of `parameters.of_memory` as (encoder, projector), for a table of one
+    row."""
     tp = int(t["tp"][0])
     kept = activations.vision_parts(v, t, learns.passed)
     encoder, projector = tower_counts(v, tp)
@@ -376,7 +382,8 @@ def tower_prices(v: Vision, hw: Hardware, t: Table, gpus: int, learns: Trained) 
 
 
 def tower_seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tuple[Floats, Floats]:
-    """Return (encoder, projector) of one microbatch by row, with recompute; launches count as the encoder's."""
+    """Return one microbatch's seconds by row, with recompute, as (encoder, projector); launches count as the
+    encoder's."""
     shape = t.narrow(SHAPE)
     whole = compute.work(m, hw, shape, seq, skew=1.0)
     nothing = Work(*(np.zeros(shape.rows) for _ in fields(Work)))
@@ -390,7 +397,7 @@ def tower_seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -
 def split_tower(
     m: Model, v: Vision, tp: int, profile: Floats, priced: tuple[dict[str, Prices], ...], times: tuple[float, float]
 ) -> tuple[TowerPart, TowerPart]:
-    """Return encoder and projector of the stage with this row of `parameters.memory`."""
+    """Return encoder and projector of the stage whose row of `parameters.memory` is `profile`."""
     sizes = [{k: float(profile @ memory.matrix(m, {k: p}, 1)[:, 0]) for k, p in kinds.items()} for kinds in priced]
     first, second = (
         TowerPart(name, *of)

@@ -1,13 +1,12 @@
 """Find the edits that a symptom's `fix` names, apply each and plan again: the first that compiles is worth a run.
 
 An edit is text between backticks that is a statement of the language. A `set` may compute its value from fields of the
-run, as in ``set optimizer.lr = optimizer.lr / 2``. An edit is tried with everything else as the plan had it, then with
-everything else free. It must compile and change the plan; if memory ran out, it must also lower the predicted peak, by
-as much as the run asked for and did not get.
-Whether it cures the run, only the run shows.
+run, as in ``set optimizer.lr = optimizer.lr / 2``. Each edit is tried with everything else as in the plan, then with
+everything else free. It must compile and change the plan; if memory ran out, it must also lower the predicted peak by
+what the run asked for and did not get. Only the run itself shows whether the edit cures it.
 
-For a run out of memory, all edits that save enough are compared, the cheapest first. Its message says what it missed
-(`missing_gib`), and whether the GPU in the message can be the one of the run file (`remarks`).
+If memory ran out, all edits that save enough are compared, the cheapest first. The log's message tells how much was
+missing (`missing_gib`), and whether its GPU can be the one in the run file (`remarks`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _RATE = "optimizer.lr"
 
 @frozen
 class Compiled:
-    """The effect of an edit on one run: `held` if all else stayed equal; `before` is None if nothing compiled."""
+    """The effect of an edit on one run; `held`: all else stayed equal; `before` is None if the run had no plan."""
 
     run: str
     edit: str
@@ -49,34 +48,35 @@ class Compiled:
 
 @frozen
 class Attempt:
-    """A run with the edit that compiles, or why each of the edits does not."""
+    """A run with the first edit that works, and the reasons why others do not."""
 
     run: str
     compiled: Compiled | None
     failures: Mapping[str, str] = field(factory=dict)
     others: tuple[Compiled, ...] = ()
-    """For a lack of memory: the other edits that save enough, the cheapest first."""
+    """If memory ran out: the other edits that save enough, the cheapest first."""
 
 
 def edits(fix: str | None) -> list[str]:
-    """The statements that a fix names and a run file takes as they stand, in order."""
+    """Return the statements that a fix names and that a run file accepts unchanged, in order."""
     return [text for text in _named(fix) if not _computed(text)]
 
 
 def _named(fix: str | None) -> list[str]:
-    """The statements that a fix names, in order."""
+    """Return the statements that a fix names, in order."""
     return [text for text in _QUOTED.findall(fix or "") if _statements(text)]
 
 
 def _computed(edit: str) -> dict[str, ast.Expr]:
-    """The fields that an edit sets to a value which it computes from fields of the run."""
+    """Return the fields that an edit sets to a value computed from fields of the run, with their expressions."""
     sets = (s for s in _statements(edit) if isinstance(s, ast.SetStmt))
     return {s.path.id: s.value for s in sets if isinstance(s.value, ast.Binary)}
 
 
 def _settled(edit: str, present: Mapping[str, Any]) -> str | None:
-    """An edit with its values computed from the `present` fields of a run; None if one is not known there, or a value
-    stays as it is."""
+    """Return an edit with its values computed from a run's `present` fields.
+
+    None if a field that it reads is unknown, or if a computed value equals the present one."""
     computed = _computed(edit)
     read = {n for e in computed.values() for n in names(e)}
     if not all(isinstance(present.get(n), int | float) for n in read):
@@ -91,7 +91,7 @@ def _settled(edit: str, present: Mapping[str, Any]) -> str | None:
 
 
 def _statements(text: str) -> tuple[ast.Item, ...]:
-    """The statements of a text; none if it is something else: a bare name is a word of the prose."""
+    """Parse a text into statements; empty if it has none or only a bare name, which belongs to the prose."""
     module, found = parse(Source("<fix>", text))
     if module is None or found or any(isinstance(i, ast.BareStmt | ast.UseDecl) for i in module.items):
         return ()
@@ -99,8 +99,9 @@ def _statements(text: str) -> tuple[ast.Item, ...]:
 
 
 def compile_edits(source: Source, s: Sighting) -> list[Attempt]:
-    """For each run of a file, find the first edit of a symptom that compiles, changes its plan and solves its problem.
-    For a sweep or an isolation, the first plan counts for all."""
+    """For each run of a file, find a symptom's first edit that compiles, changes the plan and solves the problem.
+
+    For a sweep or an isolation, only the first plan is compared."""
     result = compile_source(source)
     alone = all(p.isolate is None and "." not in p.name for p in result.programs)
     items = result.module.items if result.module else ()
@@ -109,7 +110,7 @@ def compile_edits(source: Source, s: Sighting) -> list[Attempt]:
 
 
 def _first(result: Result, run: str) -> Plan | None:
-    """The plan of a run, or the first of those that it varies."""
+    """Return the plan of a run, or its first plan if it is a sweep or an isolation."""
     return next((p for p in result.plans if _is_of(p.name, run)), None)
 
 
@@ -148,8 +149,9 @@ def _attempt(source: Source, result: Result, run: str | None, s: Sighting, alone
 
 
 def _objection(s: Sighting, before: Plan, after: Plan) -> str | None:
-    """Why a plan cannot solve the problem of the one before it: if memory ran out, its predicted peak must be enough
-    below; None if it may."""
+    """Say why an edit cannot solve the problem: if memory ran out, its plan must lower the predicted peak enough.
+
+    None if it may solve the problem."""
     was, now = (p.estimate.memory.peak_gib for p in (before, after))
     missing = missing_gib([s])
     if not ran_out(s.rule.id) or saves(was, now, missing):
@@ -159,8 +161,9 @@ def _objection(s: Sighting, before: Plan, after: Plan) -> str | None:
 
 
 def _planned(source: Source, run: str | None, edit: str, held: str, alone: bool) -> Plan | str:
-    """The plan of a run with an edit in a later layer, or the first error. No other run of the file is solved if this
-    one is a single plan, `alone`."""
+    """Plan a run that derives from `run` and adds an edit; return the plan or the first error message.
+
+    If `alone`, each run is a single plan, and no other run of the file is solved."""
     name = "fixed"
     base = f" from {run}" if run else ""
     text = f"{source.text.rstrip()}\nrun {name}{base} {{\n{held}\n{edit}\n}}\n"
@@ -172,7 +175,7 @@ def _planned(source: Source, run: str | None, edit: str, held: str, alone: bool)
 
 
 def _held(before: Plan, edit: str) -> str:
-    """Pin everything in a plan that an edit does not name."""
+    """Write a `pin` statement that keeps everything in a plan that an edit does not name."""
     spoken: set[str] = set()
     for s in _statements(edit):
         if isinstance(s, ast.PinStmt):
@@ -185,14 +188,14 @@ def _held(before: Plan, edit: str) -> str:
 
 
 def changes(before: Plan, after: Plan) -> dict[str, tuple[Any, Any]]:
-    """The differences between two plans by name: the value before and after."""
+    """Return the differences between two plans by name: the values before and after."""
     # keywords with values, then the user's own fields
     a, b = (experiment.settings(p.layout, p.batch, p.policy) | dict(p.set) for p in (before, after))
     return {k: (a.get(k), b.get(k)) for k in dict.fromkeys([*a, *b]) if a.get(k) != b.get(k)}
 
 
 def figures(p: Plan) -> dict[str, float]:
-    """Seconds a step and GiB at the peak."""
+    """Return a plan's seconds a step and its GiB at the peak."""
     return {"step_time_s": p.estimate.step_time_s, "peak_gib": p.estimate.memory.peak_gib}
 
 
@@ -203,13 +206,13 @@ def ran_out(id: str) -> bool:
 
 
 def missing_gib(sightings: Iterable[Sighting]) -> float:
-    """Return the GiB that a run missed, by its messages: a layout that saves less fails at the same place."""
+    """Return the GiB that were missing, according to the messages: a layout that saves less fails again."""
     short = memory.read(s.text for s in sightings if ran_out(s.rule.id))
     return short.missing if short else 0.0
 
 
 def saves(was_gib: float, now_gib: float, missing: float) -> bool:
-    """Whether a predicted peak is enough below that of the run that failed."""
+    """Whether a new predicted peak is lower than the old one by at least what was missing."""
     return now_gib < was_gib and now_gib <= was_gib - missing
 
 
@@ -222,7 +225,7 @@ _TOTAL = re.compile(r"total capacity of ([0-9.]+) GiB")
 
 
 def remarks(report: Report, source: Source, library: Library) -> dict[str, str]:
-    """Remark for each symptom whose line names a GPU memory that no run of the file has."""
+    """Return remarks by symptom id: one where the log names a GPU memory size that no run of the file has."""
     totals = {s.rule.id: float(m[1]) * GIB for s in report.sightings if (m := _TOTAL.search(s.text))}
     if not totals:
         return {}
@@ -240,5 +243,5 @@ def remarks(report: Report, source: Source, library: Library) -> dict[str, str]:
 
 
 def _near(total: float, memories: Mapping[str, float], apart: float) -> list[str]:
-    """The GPUs that may have so many bytes."""
+    """Return the GPUs whose memory differs from `total` bytes by at most the share `apart`."""
     return [n for n, m in memories.items() if abs(total / m - 1) <= apart]

@@ -1,7 +1,7 @@
-"""Follow the errors of a log: each exception with its traceback, by rank, and what loggers write as errors.
+"""Collect the errors in a log: each exception with its traceback, by rank, and what loggers write as errors.
 
-A traceback may lack its head or its end, may be indented by a launcher, and the ranks' lines may alternate. The text of
-an exception may go on for some lines.
+A traceback may lack its head or its end, or be indented by a launcher; lines of several ranks may alternate. The text
+of an exception may continue for some lines.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from attrs import define, evolve, field, frozen
 from moedsl.rules.patterns import OPTIONS
 
 MOST = 200
-"""The most different errors that are kept: the first ones, since later ones are mostly consequences."""
+"""The most different errors that are kept. The first ones stay, since later ones are mostly consequences."""
 FRAMES = 60
-"""The most frames of a traceback, from its end."""
+"""The most frames that are kept of a traceback, counted from its end."""
 TEXT_LINES = 12
 """The most lines of an exception's text."""
 _SCREEN = re2.compile(
@@ -41,7 +41,7 @@ _LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError", "Rend
 
 @frozen
 class Frame:
-    """One level of a traceback; `code` is its line of source, or empty."""
+    """One level of a traceback; `code` is its source line, empty if the log lacks it."""
 
     file: str
     line: int
@@ -51,44 +51,44 @@ class Frame:
 
 @frozen
 class Error:
-    """One exception, or a logger's line (`kind` is "logged"). Lines are counted from 1."""
+    """One exception, or a line that a logger wrote (`kind` is "logged"). Lines are counted from 1."""
 
     line: int
     kind: str
-    """The class without its module."""
+    """The exception's class without its module."""
     text: str
-    """In one line."""
+    """The message, joined to one line."""
     rank: int | None = None
     frames: tuple[Frame, ...] = ()
     first_line: int = 0
-    """Of its traceback."""
+    """The first line of its traceback."""
     ranks: tuple[int, ...] = ()
-    """All ranks that have the same error."""
+    """All ranks with the same error."""
 
 
 @define
 class _Rank:
-    """What one rank has written of its present traceback."""
+    """What one rank has written so far of its current traceback."""
 
     frames: list[Frame] = field(factory=list)
     first_line: int = 0
     error: Error | None = None
     more: int = 0
-    """Lines of its text so far."""
+    """Number of further lines read so far."""
 
 
 @define
 class Errors:
-    """Collects the errors of the lines of a log, which may still grow."""
+    """Collects errors from the lines of a log, which may still grow."""
 
     found: dict[tuple[str, str], Error] = field(factory=dict)
     launcher_error: int = 0
-    """The last line with an exception of a launcher, which tells of another one."""
+    """The last line with a launcher's exception, which only reports another process's error."""
     _ranks: dict[int | None, _Rank] = field(factory=dict)
-    """The ranks in the middle of a traceback or a text."""
+    """The ranks whose traceback or message is not finished."""
 
     def may_have(self, piece: bytes) -> bool:
-        """Whether lines of a piece can matter; a rank that writes the text of its error needs the next lines too."""
+        """Whether a piece of the log can matter: it looks like an error, or some rank's traceback is not finished."""
         return bool(self._ranks) or _SCREEN.search(piece) is not None
 
     def add(self, number: int, line: str) -> None:
@@ -123,14 +123,14 @@ class Errors:
                 del self._ranks[rank]
 
     def errors(self) -> list[Error]:
-        """Every error so far, in the order of the log."""
+        """Return every error so far, in the order of the log."""
         unfinished = Errors(found=dict(self.found))
         for of in self._ranks.values():
             unfinished._keep(of)
         return sorted(unfinished.found.values(), key=lambda e: e.line)
 
     def _go_on(self, of: _Rank, number: int, text: str) -> None:
-        """Take a line as more of an exception's text, or as the first after it."""
+        """Add a line to an exception's text, or end the text and read the line as the next one."""
         assert of.error is not None
         if of.more >= TEXT_LINES or _ENDS_TEXT.match(text) or _is_exception(text):
             rank = of.error.rank
@@ -147,7 +147,7 @@ class Errors:
             self._count(of.error)
 
     def _count(self, e: Error) -> None:
-        """Keep an error once, with all of its ranks; a line that was read as part of a text is one of its own too."""
+        """Keep an error only once, with all ranks that have it."""
         key = e.kind, re.sub(r"\d+", "0", e.text[:200])
         seen = self.found.get(key)
         if seen is None and len(self.found) < MOST:
@@ -163,7 +163,7 @@ def _is_exception(text: str) -> bool:
 
 
 def split_rank(line: str) -> tuple[int | None, str]:
-    """Split a line into the rank that launchers write before it, perhaps twice, and the rest."""
+    """Split a line into its rank, which launchers write before it (sometimes twice), and the rest."""
     rank = None
     while found := _RANKS.match(line):
         rank, line = int(next(filter(None, found.groups()))), line[found.end() :]

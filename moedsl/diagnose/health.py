@@ -1,6 +1,6 @@
-"""Judge a training run by its iteration lines: values that are no numbers, growing gradients, skipped and slower steps.
+"""Check a training run by its iteration lines: NaN or infinite values, growing gradients, skipped and slower steps.
 
-`diagnose`, `watch` and `results` ask the same judge.
+`diagnose`, `watch` and `results` use the same checks.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from attrs import define, field, frozen
 from moedsl.diagnose.log_lines import Step
 
 GROWS = 1.5
-"""The factor from line to line by which a gradient norm grows that runs away."""
+"""A gradient norm that grows by this factor from line to line is running away."""
 GROWN_LINES = 3
-"""The lines in a row that must grow."""
+"""Number of consecutive lines that must grow."""
 LARGE = 1000.0
-"""A gradient norm that no stable run of pretraining has for several lines: it is clipped to 1 or so."""
+"""A gradient norm that stable pretraining does not have for several lines: gradients are clipped to about 1."""
 SLOWER = 1.25
-"""The factor between the recent and the first steps that counts as slower."""
+"""Recent steps count as slower if they take this many times the first steps."""
 FEW = 8
-"""The lines on each side of a comparison of speeds."""
+"""Number of first and of recent lines whose speeds are compared."""
 WARM_UP = 2
-"""The first lines, which a comparison of speeds leaves out."""
+"""Number of first lines that the comparison of speeds leaves out."""
 
 
 @frozen
 class Finding:
-    """Something wrong with the steps of a run. Its text is what symptoms_training.moe names the cause of."""
+    """Something wrong with the steps of a run; rules in symptoms_training.moe match its text and name the cause."""
 
     line: int
     text: str
@@ -39,9 +39,9 @@ class Finding:
 
 @define
 class Health:
-    """What the iteration lines of one attempt say, line by line.
+    """Collects what the iteration lines of one attempt show, line by line.
 
-    A loss that earlier lines had is NaN if a later line has none, unless that line was cut: it then has no end either.
+    If a line has no loss although earlier lines had one, the loss is NaN, unless the line was cut and so lacks its end.
     """
 
     last: Step | None = None
@@ -59,7 +59,7 @@ class Health:
 
     @property
     def nan(self) -> int | None:
-        """The iteration of the first line with a loss or a gradient norm that is no number."""
+        """The iteration of the first line whose loss or gradient norm is not finite; None if there is none."""
         return self._not_finite[1].iteration if self._not_finite else None
 
     def add(self, step: Step, line: int = 0) -> None:
@@ -76,7 +76,7 @@ class Health:
             self._skipped = line, step
         if step.grad_norm is not None and is_finite(step):
             self._add_norm(step, line)
-        if self._first and step.global_batch != self._batch:  # a ramp: steps of another size are no comparison
+        if self._first and step.global_batch != self._batch:  # a ramp-up: compare only steps of one batch size
             self._first, self._recent = [], deque(maxlen=FEW)
         self._batch = step.global_batch
         if self._lines > WARM_UP:
@@ -92,7 +92,7 @@ class Health:
             self._grew = line, self._norms[0], step
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong, the gravest first."""
+        """Yield what is wrong, the gravest first."""
         if self._not_finite is not None:
             line, step = self._not_finite
             what = "loss" if step.grad_norm is None or math.isfinite(step.grad_norm) else "gradient norm"

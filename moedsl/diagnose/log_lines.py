@@ -1,21 +1,24 @@
-"""Read the lines that Megatron Bridge and Megatron-LM print of a run: iterations, memory, checkpoints, slow ranks.
+"""Read the lines that Megatron Bridge and Megatron-LM print about a run: iterations, memory, checkpoints, slow ranks.
 
-The iteration line is `training_log`'s: bridge training/utils/train_utils.py:1173-1225, which the last rank prints, and
-core's megatron/training/training.py:2844. A value is printed only if it is at least zero (train_utils.py:1208), so a
-line with a NaN loss has no loss. The line ends with `number of nan iterations: N |`; a killed job may have cut it
-anywhere, even with the next job's text after it. Rank 0 also prints `Step Time` (train_utils.py:1135), and the first
-rank of each data-parallel group its memory for two iterations (train_utils.py:1231), in GB; Megatron-LM in MiB
-(megatron/training/utils/common_utils.py:323). Rank 0 prints when a checkpoint is written whole
+`training_log` prints the iteration line (bridge training/utils/train_utils.py:1173-1225, on the last rank; core
+megatron/training/training.py:2844). A value is printed only if it is at least zero (train_utils.py:1208), so a line has
+no loss if the loss is NaN. The line ends with `number of nan iterations: N |`, but a killed job may have cut it
+anywhere, even with the next job's text after it.
+
+Rank 0 also prints `Step Time` (train_utils.py:1135). For two iterations, the first rank of each data-parallel group
+prints its memory, in GB (train_utils.py:1231); Megatron-LM prints it in MiB
+(megatron/training/utils/common_utils.py:323). Rank 0 prints when a checkpoint is completely written
 (training/checkpointing.py:1441, 1480), and the time before the first step (`barrier_and_log`, core
 megatron/training/utils/log_utils.py:147).
 
-Two detectors name slow ranks: nvidia-resiliency-ext those below its threshold (bridge training/nvrx_straggler.py:223,
-with its StragglerId of rank and node), Megatron-Core the fastest and the slowest of an interval (core
-megatron/core/utils.py:1772).
+Two detectors name slow ranks: nvidia-resiliency-ext names those below its threshold (bridge
+training/nvrx_straggler.py:223, with its StragglerId of rank and node); Megatron-Core names the fastest and the slowest
+rank of an interval (core megatron/core/utils.py:1772).
 """
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 import re
@@ -26,7 +29,7 @@ from datetime import datetime
 from attrs import frozen
 
 COUNT, DECIMAL = r"[0-9]{1,15}", r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
-"""Numbers that a run can have; Python refuses longer ones, and a log may be damaged."""
+"""Patterns for the numbers in a log; their length is limited because a damaged log may have longer ones."""
 _ITERATION = re.compile(rf"(?:\[([\d :.-]+)\] +)?iteration +({COUNT})/ *({COUNT}) \|(.*)")
 _BEGINS = [re.compile(p) for p in (rf"iteration +{COUNT}/ *{COUNT} \|", rf"\[Rank {COUNT}\] \(after ", "Step Time :")]
 _STAMP = re.compile(r"\[[\d :.-]{1,40}\] +$")
@@ -39,12 +42,13 @@ _NVRX = re.compile(r"STRAGGLER DETECTION WARNING: Some GPUs .*Affected ranks: (.
 _NAMED = re.compile(rf"rank=({COUNT}), node='([^']*)'")
 _SLOWEST = re.compile(rf"MnRtt/Rnk: ({DECIMAL})ms/{COUNT} \| MxRtt/Rnk: ({DECIMAL})ms/({COUNT})")
 _LEAST, _MOST = 1e-6, 1e15
-"""Bounds of a measured amount."""
+"""Smallest and largest amount that is believed."""
 _PEAK = {"GB": ("mem-max-allocated-gigabytes", 1e9), "MB": ("max allocated", 2**20)}
-WORDS = (b" iteration ", b" memory (", b"Step Time :", b"] datetime: ", b"STRAGGLER DETECTION", b"MnRtt/Rnk")
-"""Words of the lines that matter."""
+WORDS = (b" iteration ", b" memory (", b"Step Time :", b"] datetime: ", b"STRAGGLER DETECTION", b"MnRtt/Rnk",
+         b"'iteration': '", b"'global_step/max_steps': '", b"train_step_timing in s")  # fmt: skip
+"""Texts that mark the lines to read."""
 LONGEST = 1 << 13
-"""The most bytes of a line around its word."""
+"""The most bytes that are read of a line, before its mark and in all."""
 
 
 @frozen
@@ -52,30 +56,30 @@ class Step:
     """One iteration line: averages over the iterations since the line before it."""
 
     stamp: str
-    """The time at the start of the line, or ""."""
+    """The time at the start of the line; "" if it has none."""
     iteration: int
     of: int
     """The number of iterations of the run."""
     seconds: float
     """Seconds of one iteration."""
     global_batch: int | None
-    """Sequences."""
+    """Sequences in a step."""
     loss: float | None
-    """`lm loss`; None if the line has none."""
+    """`lm loss`; None if the line has no loss."""
     grad_norm: float | None
     tflops: float | None
-    """Model TFLOP/s of a GPU, if the run logs its throughput."""
+    """Model TFLOP/s of a GPU; None if the run does not log its throughput."""
     skipped: int
-    """Iterations whose update was skipped, among those of the line."""
+    """Number of iterations covered by the line whose update was skipped."""
     nan: int
     """Skipped iterations with a NaN loss."""
     has_end: bool
-    """Whether it has the field that ends a line."""
+    """Whether the line has the field that ends it, so that it was not cut."""
 
 
 @frozen
 class Memory:
-    """The peak of one rank, as torch.cuda.max_memory_allocated counts it, in bytes."""
+    """The peak memory of one rank in bytes, as torch.cuda.max_memory_allocated counts it."""
 
     rank: int
     peak: float
@@ -91,14 +95,14 @@ class StepTime:
 
 @frozen
 class Saved:
-    """A checkpoint is written whole; a background save, some steps after its own."""
+    """A checkpoint that is completely written; a background save is reported some steps after its `iteration`."""
 
     iteration: int
 
 
 @frozen
 class Clock:
-    """The time of a moment before or after the steps."""
+    """A time that the run prints before or after its steps."""
 
     stamp: str
 
@@ -109,14 +113,14 @@ class Slow:
 
     nodes: Mapping[int, str | None]
     ratio: float | None
-    """The time of the slowest rank over that of the fastest, if the line has both."""
+    """Time of the slowest rank over time of the fastest; None if the line lacks one."""
 
 
 Line = Step | Memory | StepTime | Saved | Clock | Slow
 
 
 def split_line(text: str) -> Iterator[str]:
-    """Split a line of text where another one begins: one that was cut has no newline before the next job's."""
+    """Split a line of text where another one begins: a line that was cut has no newline before the next job's line."""
     starts = sorted(found.start() for begins in _BEGINS for found in begins.finditer(text))[1:]
     stamps = [_STAMP.search(text, max(0, at - 60), at) for at in starts]
     cuts = [stamp.start() if stamp else at for stamp, at in zip(stamps, starts, strict=True)]
@@ -124,7 +128,7 @@ def split_line(text: str) -> Iterator[str]:
 
 
 def read_line(text: str) -> Line | None:
-    """Read a line; None for a line of another kind."""
+    """Read a line of Megatron Bridge or Megatron-LM; None for any other line."""
     if found := _ITERATION.search(text):
         fields = _fields(found[4])
         elapsed, batch = (_amount(fields, n) for n in ("elapsed time per iteration (ms)", "global batch size"))
@@ -161,25 +165,56 @@ def read_line(text: str) -> Line | None:
     return None
 
 
+_SWIFT = re.compile(rf"\{{.*'(?:iteration|global_step/max_steps)': '({COUNT})/({COUNT})'.*\}}")
+_NEMO = re.compile(rf"iteration ({COUNT})/({COUNT}) \|(.*)")
+
+
+def lines_of_others(text: str) -> Iterator[Line]:
+    """Read a step line that ms-swift or NeMo 2 prints.
+
+    ms-swift prints a dictionary; its memory is what PyTorch reserved, not the peak that was allocated, and is left out.
+    NeMo 2 counts iterations from 0 and prints memory in bytes.
+    """
+    if found := _SWIFT.search(text):
+        with suppress(ValueError, SyntaxError):  # a line that was cut
+            said = ast.literal_eval(found[0])
+            per_step = said.get("elapsed_time_per_iteration") or said.get("train_speed(s/it)")
+            rate = said.get("train_speed(iter/s)")
+            seconds = per_step or (1 / rate if rate else 0)
+            if _LEAST <= seconds <= _MOST:
+                loss, norm = (said.get(name) for name in ("loss", "grad_norm"))
+                yield Step("", int(found[1]), int(found[2]), float(seconds), None, loss, norm, None, 0, 0, True)
+    elif found := _NEMO.search(text):
+        fields = _fields(f"{found[3]}|")
+        seconds, batch = (_amount(fields, name) for name in ("train_step_timing in s", "global_batch_size"))
+        if seconds is not None:
+            loss, norm = (fields.get(name) for name in ("reduced_train_loss", "grad_norm"))
+            whole = None if batch is None else int(batch)
+            yield Step("", int(found[1]) + 1, int(found[2]) + 1, seconds, whole, loss, norm, None, 0, 0, True)
+            if peak := _amount(fields, "peak_memory_usage"):
+                yield Memory(0, peak)
+
+
 def _fields(text: str) -> Mapping[str, float]:
-    """Read `name: value` before a bar; values that are not numeric are left out, and so is one that no bar ends: a line
-    that was cut may have only its first digits."""
+    """Read each `name: value` that a bar ends; leave out values that are not numbers.
+
+    A last value without a bar is left out too: the line was cut, perhaps in the middle of a number."""
     fields = dict[str, float]()
     for part in text.split("|")[:-1]:
         name, _, value = part.rpartition(":")
         with suppress(ValueError):
-            fields[name.strip()] = float(value)
+            fields[name.strip()] = float(value.partition("/")[0])  # Primus adds the mean so far: 5012.1/5010.3
     return fields
 
 
 def _amount(fields: Mapping[str, float], name: str) -> float | None:
-    """A field that is above zero and finite; None for another one."""
+    """Return a field that is above zero and finite; None otherwise."""
     value = fields.get(name, math.nan)
     return value if _LEAST <= value <= _MOST else None
 
 
 def time_of(stamp: str) -> float | None:
-    """Read the time of a line, in seconds of the node's clock; None if it is none."""
+    """Convert a time stamp to seconds by the node's clock; None if the text is not a time."""
     try:
         return datetime.fromisoformat(stamp).timestamp()
     except ValueError:
@@ -187,7 +222,7 @@ def time_of(stamp: str) -> float | None:
 
 
 def lines(block: bytes) -> Iterator[tuple[int, Line]]:
-    """Read the lines of a block, in order, each with its place in the block."""
+    """Read the lines of a block, in order, each with its byte offset in the block."""
     at = {word: block.find(word) for word in WORDS}
     while (found := min((p for p in at.values() if p >= 0), default=-1)) >= 0:
         start, end = block.rfind(b"\n", 0, found) + 1, block.find(b"\n", found)
@@ -195,11 +230,13 @@ def lines(block: bytes) -> Iterator[tuple[int, Line]]:
         for text in split_line(block[max(start, found - LONGEST) : end][:LONGEST].decode("utf-8", errors="replace")):
             if line := read_line(text):
                 yield start, line
+            else:
+                yield from ((start, line) for line in lines_of_others(text))
         at = {word: block.find(word, end) if 0 <= p < end else p for word, p in at.items()}
 
 
 def lines_with(words: Sequence[bytes], block: bytes) -> Iterator[str]:
-    """Decode the lines of a block that have one of the words."""
+    """Decode the lines of a block that contain one of `words`."""
     for line in block.splitlines():
         if any(word in line for word in words):
             yield line.decode("utf-8", errors="replace")

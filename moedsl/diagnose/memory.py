@@ -1,7 +1,8 @@
-"""Read the numbers of an out-of-memory message, and compare them with the parts of a plan.
+"""Read the numbers in an out-of-memory message, and compare them with a plan.
 
-PyTorch's message (torch lib/libc10_cuda.so) has what was asked for, what is free, what the process holds, and how much
-of it PyTorch's allocator has in tensors, in private pools of CUDA graphs, and unused. Other messages have less.
+PyTorch's message (torch lib/libc10_cuda.so) states the memory that was requested, that is free, and that the process
+uses; and how much PyTorch's allocator has in tensors, in private pools of CUDA graphs, and unused. Other messages state
+less.
 """
 
 from __future__ import annotations
@@ -26,47 +27,47 @@ _PARTS = {
 }
 _EXPRESSIONS = {name: re.compile(text) for name, text in _PARTS.items()}
 OTHERS_GIB = 1.5
-"""Memory that neither this process nor the free part has, above which another process is suspected."""
+"""If more memory than this is neither free nor in use by this process, another process is suspected."""
 
 
 @frozen
 class Shortage:
-    """The numbers of a message, GiB; None where it has none."""
+    """The numbers in a message, in GiB; None where the message states none."""
 
     tried: float
     total: float | None = None
     free: float | None = None
     in_use: float | None = None
-    """By this process, outside of PyTorch too."""
+    """Used by this process, in and outside of PyTorch."""
     allocated: float | None = None
-    """In tensors."""
+    """Allocated for tensors."""
     graphs: float | None = None
-    """In private pools, which captured graphs hold."""
+    """In private pools of captured CUDA graphs."""
     unused: float | None = None
-    """Reserved by the allocator without a tensor in it."""
+    """Reserved by the allocator, but not allocated."""
 
     @property
     def missing(self) -> float:
-        """What was not there."""
+        """The requested memory that was not free."""
         return max(self.tried - (self.free or 0.0), 0.0)
 
     @property
     def outside(self) -> float | None:
-        """What the process holds outside of PyTorch's allocator."""
+        """What the process uses outside of PyTorch's allocator; None if unknown."""
         if self.in_use is None or self.allocated is None:
             return None
         return max(self.in_use - self.allocated - (self.unused or 0.0), 0.0)
 
     @property
     def others(self) -> float | None:
-        """What something else on the GPU holds."""
+        """What other processes use on the GPU; None if unknown."""
         known = self.total is not None and self.free is not None and self.in_use is not None
         return max(self.total - self.free - self.in_use, 0.0) if known else None  # type: ignore[operator]
 
 
 @frozen
 class Part:
-    """A part of the memory as the message has it, against the plan's interval; GiB."""
+    """One kind of memory: the message's value, and the plan's bounds; GiB."""
 
     name: str
     measured: float
@@ -75,28 +76,24 @@ class Part:
 
     @property
     def above(self) -> float:
-        """What is above the upper bound."""
+        """How far the measured value exceeds the upper bound; 0 if it does not."""
         return max(self.measured - self.upper, 0.0)
 
 
 def read(texts: Iterable[str]) -> Shortage | None:
-    """The numbers of the first text that says how much was asked for; of several, the one that misses most."""
+    """Read the texts that state how much was requested, and return the one that misses most; None without any."""
     found: list[Shortage] = []
     for text in texts:
-        parts = {n: e.search(text) for n, e in _EXPRESSIONS.items()}
-        values = {n: _gib(m) for n, m in parts.items() if m}
+        matches = {n: e.search(text) for n, e in _EXPRESSIONS.items()}
+        numbers = {n: [g for g in m.groups() if g] for n, m in matches.items() if m}
+        values = {n: float(value) * _UNITS[unit] for n, (value, unit) in numbers.items()}
         if "tried" in values:
             found.append(Shortage(**values))
     return max(found, key=lambda s: s.missing, default=None)
 
 
-def _gib(m: re.Match[str]) -> float:
-    value, unit = [g for g in m.groups() if g][:2]
-    return float(value) * _UNITS[unit]
-
-
 def compare(s: Shortage, plan: Plan) -> list[Part]:
-    """The parts of the message that a plan has too."""
+    """Return the kinds of memory that both the message and the plan have."""
     m = plan.estimate.memory
     rows = (
         ("tensors", s.allocated, m.lower_gib, m.upper_gib),
@@ -107,7 +104,7 @@ def compare(s: Shortage, plan: Plan) -> list[Part]:
 
 
 def judgement(s: Shortage, parts: Iterable[Part], plan: Plan | None) -> Iterator[str]:
-    """What is above its bound, and what the likeliest cause is."""
+    """Yield sentences: which kind of memory exceeds its bound, and the likeliest cause."""
     if s.others is not None and s.others > OTHERS_GIB:
         yield f"something else on this GPU holds {s.others:.1f} GiB: another process, or a run that did not end"
     worst = max(parts, key=lambda p: p.above, default=None)

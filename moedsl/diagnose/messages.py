@@ -1,8 +1,8 @@
 """Find the place in NVIDIA's code that raised an error, what it checks, and the statement of the run file to change.
 
 messages.jsonl.gz lists each `raise`, `assert` and logged error of Megatron-Core, megatron.training, Megatron Bridge and
-Transformer Engine with its lines in each release (tools/make_messages.py). An error is found there by its text; by the
-last frames of its traceback if it has no text, or if several places have that one.
+Transformer Engine with its lines in each release (tools/make_messages.py). An error is found there by its text; if it
+has no text, or if several places have the same text, by the last frames of its traceback.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PACKAGES = {
     "core": "Megatron-Core", "training": "megatron.training", "bridge": "Megatron Bridge", "te": "Transformer Engine",
 }  # fmt: skip
 SHORTEST = 6
-"""The fewest letters of fixed text that name a message without its class."""
+"""The fewest characters of fixed text by which a message is recognised."""
 PLACES = 4
-"""The most places of one text that are told."""
+"""The most places that are reported for one text."""
 OTHER_NAMES = {
     "num_experts": "num_moe_experts",
     "decoder_first_pipeline_num_layers": "num_layers_in_first_pipeline_stage",
@@ -49,9 +49,10 @@ OTHER_NAMES = {
     "etp_size": "expert_tensor_parallel_size", "vp_size": "virtual_pipeline_model_parallel_size",
     "mbs": "micro_batch_size", "gbs": "global_batch_size",
 }  # fmt: skip
-"""Arguments of Megatron-LM (training argument_utils.py:303) and variables that hold a field of another name."""
+"""The field that each name stands for: arguments of Megatron-LM (training argument_utils.py:303) and variables."""
+_NOT_IMPORTED = {"ImportError", "ModuleNotFoundError"}
 _MACHINES = ("world_size", "data_parallel_size", "dp_size")
-"""What follows from the number of GPUs."""
+"""Values that follow from the number of GPUs."""
 _STATEMENTS = {
     "seq": "seq N",
     "global_batch": "batch N",
@@ -59,9 +60,11 @@ _STATEMENTS = {
     "adapter": "adapter ...",
     "pack": "data ...",
 }
-"""Statements of the words that are no axes."""
-_WORD = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|--[a-z][a-z0-9-]+|\bseq_length\b")
-"""A field or an argument that a text names."""
+"""The statements for keywords that are not axes."""
+_WORDS = {row.path: row.word for s in reversed(SECTIONS) for row in reversed(s.rows) if row.word}
+"""The keyword that decides each field."""
+_NAMED = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|--[a-z][a-z0-9-]+|\bseq_length\b")
+"""Matches a field or an argument that a text names."""
 
 
 @frozen
@@ -74,27 +77,27 @@ class Message:
     kind: str
     """The class of the exception, or "logged"."""
     text: str
-    """With `{name}` for a value; may be empty."""
+    """The message, with `{name}` for each value; may be empty."""
     names: tuple[str, ...]
-    """The values that its check reads or its text shows."""
+    """Names of the values that the check reads or the text shows."""
     check: str
-    """The relation that was asserted, or that raised; empty if it is long, or no condition is near."""
+    """The condition that is asserted, or that leads to the `raise`; empty if it is long, or none is near."""
     lines: Mapping[str, tuple[int, int]]
     """The first and last line in each release of Bridge, with its Megatron-Core."""
 
     @property
     def literals(self) -> tuple[str, ...]:
-        """The fixed parts of its text."""
+        """The fixed parts of the text, without its values."""
         return tuple(t.strip() for t, *_ in Formatter().parse(self.text) if t.strip())
 
     @property
     def place(self) -> str:
-        """As a citation of the newest release that has it: ``core transformer/moe/router.py:295``."""
+        """A citation of the line in the newest release: ``core transformer/moe/router.py:295``."""
         return f"{self.package} {self.file}:{self.lines[self.release][1]}"
 
     @property
     def release(self) -> str:
-        """The newest release of Bridge that has it."""
+        """The newest Bridge release that has the message."""
         return [*self.lines][-1]
 
 
@@ -107,19 +110,19 @@ class Read:
     """The field of Bridge's configuration."""
     statement: str
     value: Any = None
-    """In the plan; None without a plan, or if the plan leaves it to Bridge."""
+    """The value in the plan; None without a plan, or if the plan leaves the value to Bridge."""
 
 
 @cache
 def known() -> tuple[tuple[Message, tuple[str, ...]], ...]:
-    """Every message of every release with the fixed parts of its text."""
+    """Return every message of every release, with the fixed parts of its text."""
     with gzip.open(_FILE, "rt", encoding="utf-8") as stream:
         rows = (Message(**json.loads(line)) for line in stream)
         return tuple((m, m.literals) for m in rows)
 
 
 def find(e: Error) -> list[Message]:
-    """The places that may have raised an error, the best first: those whose text it has, else that of its frames."""
+    """Find the places that may have raised an error, the best first: by its text, else by its traceback's frames."""
     of_frames = list(_of_frames(e.frames))
     text = re.sub(r"\s+", " ", e.text).strip()
     best, found = 0, list[Message]()
@@ -127,24 +130,25 @@ def find(e: Error) -> list[Message]:
         size = sum(map(len, literals))
         if size < max(best, SHORTEST) or not _has(text, literals):
             continue
-        if m.kind != e.kind and not (e.kind in ("", "logged") or _is_like(m.kind, e.kind)):
+        # a log may show a subclass or an alias of the class that the code names
+        if (
+            m.kind != e.kind
+            and e.kind not in ("", "logged")
+            and not (m.kind.endswith("Error") != e.kind.endswith("Error") or {m.kind, e.kind} <= _NOT_IMPORTED)
+        ):
             continue
         if size > best:
             best, found = size, []
         found.append(m)
     if not found:
         return [m for m in of_frames if m.kind == e.kind and (not m.literals or _has(text, m.literals))][:PLACES]
-    agreeing = [m for m in found if m in of_frames] or [m for m in found if _is_in(m, e.frames)]
+    files = {of_frame(f) for f in e.frames}
+    agreeing = [m for m in found if m in of_frames] or [m for m in found if (m.package, m.file) in files]
     return (agreeing or sorted(found, key=lambda m: (m.kind != e.kind, m.place)))[:PLACES]
 
 
-def _is_like(kind: str, seen: str) -> bool:
-    """Whether a log may show a class under another name: a subclass or an alias of it."""
-    return kind.endswith("Error") != seen.endswith("Error") or {kind, seen} <= {"ImportError", "ModuleNotFoundError"}
-
-
 def _has(text: str, literals: tuple[str, ...]) -> bool:
-    """Whether a text has fixed parts in their order."""
+    """Whether a text contains all fixed parts in this order; False if there are none."""
     at = 0
     for part in literals:
         at = text.find(part, at)
@@ -155,7 +159,7 @@ def _has(text: str, literals: tuple[str, ...]) -> bool:
 
 
 def of_frame(frame: Frame) -> tuple[str, str] | None:
-    """The package and the file below it of a frame in NVIDIA's code; None for another one."""
+    """Return the package of a frame in NVIDIA's code, and the file's path in it; None for a frame in other code."""
     for package, root in _ROOTS.items():
         before, found, file = frame.file.rpartition(root)
         if found and (not before or before.endswith("/")):
@@ -164,7 +168,7 @@ def of_frame(frame: Frame) -> tuple[str, str] | None:
 
 
 def _of_frames(frames: tuple[Frame, ...]) -> Iterator[Message]:
-    """The messages at the last frame of NVIDIA's code: those whose check its source has, else those of its line."""
+    """Yield the messages at the last frame in NVIDIA's code: by the check in its source, else by its line number."""
     last = next(((f, *p) for f in reversed(frames) if (p := of_frame(f))), None)
     if last is None:
         return
@@ -177,19 +181,15 @@ def _of_frames(frames: tuple[Frame, ...]) -> Iterator[Message]:
 
 
 def _bare(code: str) -> str:
-    """Source without the objects that hold its values, and with one kind of quotes and of blanks."""
+    """Normalise source for comparison: drop prefixes such as `self.config.`, and unify quotes and blanks."""
     code = re.sub(r"\b(?:(?:self|config|args|cfg|model_config|transformer_config|model_cfg|cls)\.)+", "", code)
     return re.sub(r"\s+", " ", code.replace('"', "'")).strip()
 
 
-def _is_in(m: Message, frames: tuple[Frame, ...]) -> bool:
-    return any(of_frame(f) == (m.package, m.file) for f in frames)
-
-
 def reads(m: Message | None, e: Error, plan: Plan | None = None) -> list[Read]:
-    """The settings that a check reads or its text names, those in the text first."""
+    """List the settings that a check reads or its text names; those in the text come first."""
     code = e.frames[-1].code if m is None and e.frames else ""
-    named = [w.removeprefix("--").replace("-", "_") for w in _WORD.findall(f"{e.text} {m.text if m else ''} {code}")]
+    named = [w.removeprefix("--").replace("-", "_") for w in _NAMED.findall(f"{e.text} {m.text if m else ''} {code}")]
     values = decided_fields(plan) if plan else {}
     out: dict[str, Read] = {}
     for name in [*named, *(m.names if m else ())]:
@@ -205,7 +205,7 @@ def _read(name: str, values: Mapping[str, Any], plan: Plan | None) -> Read | Non
     path = fields_by_name().get(OTHER_NAMES.get(name, name))
     if path is None:
         return None
-    word = _words().get(path)
+    word = _WORDS.get(path)
     if word is None:
         return Read(name, path, f"set {path} = ...", values.get(path))
     statement = f"pin {word}=..." if word in axes.BY_NAME else _STATEMENTS.get(word, f"set {path} = ...")
@@ -214,33 +214,21 @@ def _read(name: str, values: Mapping[str, Any], plan: Plan | None) -> Read | Non
 
 @cache
 def fields_by_name() -> Mapping[str, str]:
-    """The field that a name means: the model's before those of other sections."""
+    """Map each field name to its path; the model's field takes precedence over other sections'."""
     out: dict[str, str] = {}
     for path in fields.field_names():
         section, _, name = path.partition(".")
         if name not in out or section in ("model", "ddp"):
             out[name] = path
-    # names that code uses for much else than a field
+    # leave out names that code often uses for something else than a field
     return {n: p for n, p in out.items() if "_" in n or n in ("precision", "recompute", "bf16", "fp16", "fp8", "fp4")}
 
 
-@cache
-def _words() -> Mapping[str, str]:
-    """The keyword that decides each field."""
-    return {row.path: row.word for s in reversed(SECTIONS) for row in reversed(s.rows) if row.word}
-
-
 def stating(rules: Iterable[Rule], places: Iterable[Message]) -> list[str]:
-    """The rules that state what messages check: they cite its lines, or the one right before."""
-    lines = [(m, *m.lines[m.release]) for m in places]
-    return [r.id for r in rules if r.kind != "symptom" and any(_cites(c, *at) for c in r.cites for at in lines)]
-
-
-def _cites(cite: str, m: Message, first: int, last: int) -> bool:
-    found = re.fullmatch(r"(\w+) (\S+):(\d+)", cite)
-    file = f"training/{m.file}" if m.package == "training" else m.file
-    return (
-        found is not None
-        and (found[1], found[2]) in ((m.package, m.file), ("core", file))
-        and (first - 1 <= int(found[3]) <= last)
-    )
+    """Return the ids of rules that state what messages check: rules that cite the lines or the line right before."""
+    cited: set[str] = set()
+    for m in places:
+        first, last = m.lines[m.release]
+        whose = ("core", f"training/{m.file}") if m.package == "training" else (m.package, m.file)
+        cited |= {f"{w} {f}:{n}" for w, f in (whose, (m.package, m.file)) for n in range(first - 1, last + 1)}
+    return [r.id for r in rules if r.kind != "symptom" and not cited.isdisjoint(r.cites)]

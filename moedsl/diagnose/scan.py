@@ -1,8 +1,7 @@
-"""Search a log of any size for known symptoms, block by block, for the rank that failed first, and for the last line
-that looks like an error.
+"""Search a log of any size, block by block: for known symptoms, the first failed rank, and the last error-like line.
 
 RE2's own filter (FilteredRE2) knows the literal texts that every match of an expression contains. It screens pieces of
-a log, and then lines; an expression itself is tried only on lines that have its texts.
+a log, and then lines; an expression is tried only on lines that contain its texts.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ PIECE = 1 << 16
 LONGEST = 1 << 20
 """The most bytes of a line; a longer one is cut."""
 DETAILS = 4
-"""The most different values of a named group that a symptom tells."""
+"""The most different values of a named group that a symptom reports."""
 TAIL = 40
-"""The last lines that are kept."""
+"""Number of last lines that are kept."""
 LONGEST_ERROR = 4096
-"""The most bytes of a line that are read of an exception or an iteration."""
+"""The most bytes of a line that are read for an exception."""
 SHOWN = 300
-"""The most characters of a line in a report."""
+"""The most characters of a line that a report shows."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):|moedsl: rank (\d+) on \S+ failed at \S+:)\s*")
 _NOISE = re.compile(rb"ChildFailedError|SignalException|errors\.py|Traceback \(most recent|number of nan iterations")
@@ -51,35 +50,35 @@ _BINARY = bytes(b for b in range(32) if b not in b"\t\n\r\x1b\f\b") + b"\x7f"
 
 @frozen
 class Symptom:
-    """One symptom of the stdlib or of a run file, ready to search."""
+    """One symptom of the stdlib or of a run file, prepared for the search."""
 
     rule: Rule
     text: str
-    """Its regular expression."""
+    """The regular expression."""
     pattern: Pattern
 
 
 @frozen
 class Sighting:
-    """A symptom at its first line, counted from 1, with its text without colours and rank, and the number of lines."""
+    """A symptom that was found: its first line (from 1), that line's text without colours and rank, and the count."""
 
     rule: Rule
     line: int
     text: str
     count: int
     ranks: tuple[int, ...] = ()
-    """The ranks of its lines, if lines name theirs."""
+    """The ranks that its lines name."""
     details: Mapping[str, str] = field(factory=dict)
-    """What the named groups of the pattern caught, different values after one another."""
+    """What the pattern's named groups matched; different values are joined by semicolons."""
     learning_rate: float | None = None
-    """The last that the log shows at the first line, if it is above zero."""
+    """The last learning rate above zero that the log shows up to the first line."""
     last_line: int = 0
-    """Its last line."""
+    """The last line with the symptom."""
 
 
 @frozen
 class Report:
-    """The report on a log: its lines, its symptoms in the order of their first lines, the last line with an error."""
+    """The report on a log: number of lines, symptoms by their first line, the last line that looks like an error."""
 
     name: str
     lines: int
@@ -92,19 +91,19 @@ class Report:
     findings: tuple[Finding, ...] = ()
     """What is wrong with the steps of the last attempt."""
     steps: int = 0
-    """The iteration lines."""
+    """How many iteration lines the log has."""
     last_step: int = 0
-    """The number of the last iteration line."""
+    """The line number of the last iteration line."""
 
     last: Step | None = None
     """The last iteration line."""
     tail: tuple[Error, ...] = ()
-    """The last lines, as errors of no class."""
+    """The last lines of the log, as errors without a class."""
     launcher_error: int = 0
     """The last line in which a launcher says that a rank failed."""
 
     def unmarked(self) -> tuple[Error, ...]:
-        """The last lines, as errors of no class, of a log in which nothing looks like an error and nothing trains."""
+        """Return `tail` if the log has neither errors nor iteration lines; else nothing."""
         return () if self.steps or self.errors else self.tail
 
     @property
@@ -114,13 +113,12 @@ class Report:
 
     @property
     def alarms(self) -> tuple[Sighting, ...]:
-        """The symptoms after which no step was logged, and those of the last steps."""
+        """The symptoms after which no step was logged, and those at the last step."""
         return tuple(s for s in self.sightings if s.last_line >= self.last_step)
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the log shows a run that ended well or goes on: steps without findings, and after the last one
-        nothing that looks like an error."""
+        """Whether the run ended well or continues: it has steps without findings, and no error after the last step."""
         after = [self.launcher_error, *(e.line for e in self.errors)]
         if self.last_error and not (self.last and self.last.iteration >= self.last.of):
             after.append(self.last_error[0])
@@ -129,19 +127,19 @@ class Report:
 
 
 def symptoms(library: Library) -> tuple[Symptom, ...]:
-    """Prepare every symptom of a library without mistakes, in the order of the files."""
+    """Prepare every valid symptom of a library, in the order of the files."""
     return tuple(symptom(r) for r in collect.of_library(library)[0] if r.kind == "symptom")
 
 
 def symptom(rule: Rule) -> Symptom:
-    """Prepare a rule; raises UnusablePattern."""
+    """Prepare a symptom rule; raises UnusablePattern if its regular expression is not usable."""
     text = getattr(rule.expr, "value", "")
     return Symptom(rule, text, compiled(text))
 
 
 @lru_cache(maxsize=8)
 def _filter_of(patterns: tuple[str, ...]) -> re2.Filter:
-    """RE2's filter of these expressions, by their places in the tuple."""
+    """Make RE2's filter for these expressions; its matches are indices into the tuple."""
     made = re2.Filter()
     for pattern in patterns:
         made.Add(pattern, OPTIONS)
@@ -150,7 +148,7 @@ def _filter_of(patterns: tuple[str, ...]) -> re2.Filter:
 
 
 def is_binary(start: bytes) -> bool:
-    """Whether the first bytes of a file are no text: more than a tenth are control characters."""
+    """Whether the first bytes of a file are not text: more than a tenth are control characters."""
     return len(start) > 0 and len(start) - len(start.translate(None, _BINARY)) > len(start) / 10
 
 
@@ -183,13 +181,13 @@ class Scan:
 
     known: Sequence[Symptom]
     lines: int = 0
-    """The finished lines so far."""
+    """Number of finished lines so far."""
     unfinished: bool = False
     found: dict[str, Sighting] = field(factory=dict)
     last_error: tuple[int, str] | None = None
     first_failure: Failure | None = None
     learning_rate: float | None = None
-    """The last that the blocks so far show."""
+    """The last learning rate above zero in the blocks so far."""
     errors: Errors = field(factory=Errors)
     health: Health = field(factory=Health)
     steps: int = 0
@@ -197,7 +195,7 @@ class Scan:
     tail: deque[Error] = field(factory=lambda: deque(maxlen=TAIL))
 
     def block(self, block: bytes) -> list[Line]:
-        """Read a block of whole lines; return those that a training run prints of itself."""
+        """Read a block of whole lines; return those that a training run prints about its progress."""
         block = _ANSI.sub(b"", block) if b"\x1b" in block else block
         for s, start in self._candidates(block) if self.known else ():
             self._try(s, block, start)
@@ -214,7 +212,7 @@ class Scan:
         return printed
 
     def _candidates(self, block: bytes) -> Iterator[tuple[Symptom, int]]:
-        """The symptoms that a line may show, by its start, in the order of the lines."""
+        """Yield each symptom that a line may show, with the line's start in the block, in the order of the lines."""
         may_match = _filter_of(tuple(s.text for s in self.known)).Match
         start = 0
         for piece in _pieces(block):
@@ -254,7 +252,7 @@ class Scan:
         )
 
     def _printed(self, block: bytes) -> list[Line]:
-        """The lines that a run prints of itself; its steps are judged."""
+        """Return the lines that a run prints about its progress, and check its steps."""
         out: list[Line] = []
         number, before = self.lines + 1, 0
         for start, line in log_lines.lines(block):
@@ -264,7 +262,7 @@ class Scan:
                 before_it = self.health.last.iteration if self.health.last else 0
                 if line.iteration < before_it:
                     self.health = Health()  # a new attempt
-                if line.iteration != before_it:  # two ranks may print a line
+                if line.iteration != before_it:  # two ranks may print the same line
                     self.health.add(line, number)
                 self.steps, self.last_step = self.steps + 1, number
         return out
@@ -300,7 +298,7 @@ class Scan:
             more = {"count": seen.count + 1, "ranks": ranks, "last_line": self._number(block, start)}
             self.found[s.rule.id] = evolve(seen, details=details, **more)
             return
-        matched = match.group()  # a report shows it, also of a long line
+        matched = match.group()  # a report shows this part even if the line is long
         at = text.find(matched)
         if at + len(matched) <= SHOWN or at <= SHOWN // 2:
             shown = text[:SHOWN]
@@ -312,11 +310,11 @@ class Scan:
         self.found[s.rule.id] = Sighting(s.rule, number, shown, 1, of_line, details, rate, number)
 
     def _rate(self, block: bytes, end: int) -> float | None:
-        """The last learning rate above zero before a place in a block, or in the blocks before it."""
+        """Return the last learning rate above zero in a block before `end`, or in earlier blocks."""
         at = block.rfind(b"learning rate: ", 0, end)
         while at >= 0:
             found = _RATE.match(block, at, end)
-            with suppress(ValueError):  # a damaged log may have spoilt the number
+            with suppress(ValueError):  # the number may be damaged
                 if found is not None and (rate := float(found[1])):
                     return rate
             at = block.rfind(b"learning rate: ", 0, at)
@@ -345,7 +343,7 @@ def _end(block: bytes, start: int) -> int:
 
 
 def _without_rank(text: str) -> tuple[int | None, str]:
-    """Split a line into the rank that launchers write first, ``[rank3]:``, ``[default3]:`` or ``3:``, and the rest."""
+    """Split a line into its rank, which launchers write as ``[rank3]:``, ``[default3]:`` or ``3:``, and the rest."""
     found = _RANK.match(text)
     if found is None:
         return None, text.strip()
@@ -353,7 +351,7 @@ def _without_rank(text: str) -> tuple[int | None, str]:
 
 
 def _last_error(block: bytes) -> int | None:
-    """The start of the last line that looks like an error, except lines of launchers and tracebacks."""
+    """Return the offset of the last line that looks like an error, except lines of launchers and tracebacks."""
     last = {w: block.rfind(w) for w in _WORDS}
     for _ in range(200):
         found = max(last.values())
@@ -377,7 +375,7 @@ _OF_TORCHRUN = re.compile(
     rb"rank\s*: (?P<rank>\d+)[^\n]*\s+exitcode\s*: (?P<code>-?\d+)[^\n]*\s+error_file:[^\n]*\s+"
     rb"traceback : (?P<error>[^\n]*(?:\n(?!=====)[^\n]*)*)"
 )
-"""The table of torch.distributed.elastic.multiprocessing.errors.ChildFailedError."""
+"""The table that torch.distributed.elastic.multiprocessing.errors.ChildFailedError prints."""
 _NO_TRACEBACK = b"To enable traceback see"
 
 
@@ -388,14 +386,14 @@ class Failure:
     rank: int
     node: str
     time: str
-    """As the log writes it; a rank's own line has UTC."""
+    """The time as the log writes it; a rank's own line has UTC."""
     error: str
     from_rank: bool = True
-    """Whether the rank wrote it itself; torchrun's clock is that of its poll."""
+    """Whether the rank itself wrote it; torchrun writes the time at which it polled the rank."""
 
 
 def failures(block: bytes) -> Iterator[Failure]:
-    """The failures that some lines of a log name."""
+    """Yield the failures that the lines of a block name."""
     for m in _OF_RANK.finditer(block):
         yield Failure(int(m["rank"]), _text(m["node"]), _text(m["time"]), _text(m["error"]))
     if b"Root Cause" in block:
@@ -407,7 +405,7 @@ def failures(block: bytes) -> Iterator[Failure]:
 
 
 def first_to_fail(found: Iterable[Failure]) -> Failure | None:
-    """The first one; a rank's own line before torchrun's, whose clock is in another zone."""
+    """Return the first failure; ranks' own lines precede torchrun's, whose times are in another zone."""
     return min(found, key=lambda f: (not f.from_rank, f.time), default=None)
 
 

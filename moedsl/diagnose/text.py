@@ -1,4 +1,4 @@
-"""Print a diagnosis from its JSON."""
+"""Write a diagnosis as JSON, and print it from that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moedsl.diagnose.scan import Failure, Report
 from moedsl.facts.axes import LAYOUT, show
 from moedsl.planner.plan import Plan
 from moedsl.rules.rule import Rule
-from moedsl.support.text import counted, wrapped
+from moedsl.support.text import counted, ranges, wrapped
 
 Json = dict[str, Any]
 TRY = (
@@ -38,9 +38,10 @@ def to_json(
     rules: Sequence[Rule] = (),
     plan: Plan | None = None,
 ) -> Json:
-    """Write the report as JSON, with `attempts` and `remarks` by the id of a symptom if there is a run file.
+    """Write the report as JSON; with a run file, `attempts` and `remarks` are given by symptom id.
 
-    Each error has its place in NVIDIA's code, the `rules` that state what failed there, and what it reads in `plan`.
+    Each error has its place in NVIDIA's code, the `rules` that state what it checks, and the settings that it reads
+    with their values in `plan`.
     """
     error = {"line": r.last_error[0], "text": r.last_error[1]} if r.last_error else None
     first = asdict(r.first_failure, filter=lambda a, _: a.name != "from_rank") if r.first_failure else None
@@ -80,7 +81,7 @@ def to_json(
 
 
 def _error_json(e: Error, rules: Sequence[Rule], plan: Plan | None) -> Json:
-    """An error with its place, what is checked there, the settings that this reads, and our rule that states it."""
+    """Write an error with its place in NVIDIA's code, the check there, the settings it reads, and our rules on it."""
     places = messages.find(e)
     m = places[0] if places else None
     frame = next((f for f in reversed(e.frames) if messages.of_frame(f)), None)
@@ -119,7 +120,8 @@ def text(r: Json) -> str:
     if r["steps"]:
         where = f"iteration {r['steps']['iteration']:,} of {r['steps']['of']:,}"
         head.append(f"training goes on without findings, at {where}" if r["healthy"] else f"the last step: {where}")
-    parts = [head, *(_symptom(s, r["log"], _raised(s, r["errors"])) for s in r["symptoms"])]
+    raised = [next((e for e in r["errors"] if e["place"] and _is_of(s, e)), None) for s in r["symptoms"]]
+    parts = [head, *(_symptom(s, r["log"], e) for s, e in zip(r["symptoms"], raised, strict=True))]
     own = [e for e in r["errors"] if not any(_is_of(s, e) for s in r["symptoms"]) and (e["place"] or e["frame"])]
     parts += [_error(e, r["log"]) for e in own[:SHOWN]]
     if len(own) > SHOWN:
@@ -144,13 +146,8 @@ def _is_of(symptom: Json, error: Json) -> bool:
     return error["first_line"] <= symptom["line"] <= max(error["line"], error["first_line"])
 
 
-def _raised(symptom: Json, errors: Sequence[Json]) -> Json | None:
-    """The error that a symptom is, if NVIDIA's code raised it."""
-    return next((e for e in errors if e["place"] and _is_of(symptom, e)), None)
-
-
 def _error(e: Json, log: str) -> list[str]:
-    """An error that no symptom knows, by its place."""
+    """Print an error that no symptom matches, with its place."""
     place, frame = e["place"], e["frame"]
     if place:
         title = f"{PACKAGES[place['package']]}: {place['file']}, {place['function'] or 'the module itself'}"
@@ -166,7 +163,7 @@ def _error(e: Json, log: str) -> list[str]:
 
 
 def _check(e: Json) -> list[str]:
-    """What the code checks at the place of an error, what that reads, and what to change."""
+    """Print what the code at an error's place checks, the settings that it reads, and what to change."""
     place, out = e["place"], list[str]()
     if place and place["check"]:
         out.append(
@@ -191,14 +188,7 @@ def _check(e: Json) -> list[str]:
 def _symptom(s: Json, log: str, raised: Json | None) -> list[str]:
     lines = [s["id"], _paragraph(f"  {log}:{s['line']}  ", s["text"])]
     if s["count"] > 1:
-        spans: list[list[int]] = []  # ranks as ranges: 0-3, 7
-        for r in s["ranks"]:
-            if spans and spans[-1][1] == r - 1:
-                spans[-1][1] = r
-            else:
-                spans.append([r, r])
-        ranges = ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in spans)
-        ranks = f", rank{'s' * (len(s['ranks']) > 1)} {ranges}" if ranges else ""
+        ranks = f", rank{'s' * (len(s['ranks']) > 1)} {ranges(s['ranks'])}" if s["ranks"] else ""
         lines.append(f"  on {s['count']:,} lines{ranks}")
     named = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in s.get("details", {}).items())
     rows = {"named": named, **{name: s[name] for name in ("cause", "confirm", "fix")}, "source": "; ".join(s["cite"])}
@@ -209,7 +199,7 @@ def _symptom(s: Json, log: str, raised: Json | None) -> list[str]:
     for run in s.get("runs", []):
         p = run["compiled"]
         if p is None:
-            # each reason once, after the edits that it refuses
+            # print each reason once, after the edits to which it applies
             refused: dict[str, list[str]] = {}
             for edit, why in run["failures"].items():
                 refused.setdefault(why, []).append(f"`{edit}`")
@@ -224,7 +214,7 @@ def _symptom(s: Json, log: str, raised: Json | None) -> list[str]:
 
 
 def _memory(m: Json) -> list[str]:
-    """The numbers of an out-of-memory message, and the plan's."""
+    """Print the numbers in an out-of-memory message next to the plan's."""
     asked = f"{m['tried']:.2f} GiB asked for"
     asked += f", {m['free']:.2f} free: {m['missing']:.2f} missing" if "free" in m else ""
     held = [f"{name} {m[key]:.1f}" for key, name in _HELD.items() if key in m]
@@ -242,7 +232,7 @@ _HELD = {"allocated": "tensors", "graphs": "of them in graphs' pools", "unused":
 
 
 def _became(p: Json) -> str:
-    """What an edit changes, and the estimate with it."""
+    """Write what an edit changes, and the new estimate."""
     a, b = p["after"], p["before"]
     changed = ", ".join(
         f"{k} {'not set' if v['before'] is None else show(v['before'])} -> {show(v['after'])}"

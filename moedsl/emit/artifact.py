@@ -1,4 +1,4 @@
-"""Turn a plan into the files that `moedsl compile` writes, and write its lock."""
+"""Turn a plan into the files that `moedsl compile` writes, with their lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moedsl.support.source import Source, of_stdlib
 def files_of(
     plan: Plan, source: Source, library: Library, more: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """The texts of the files by name, with `more`. The lock hashes the user's file, the stdlib and the other files."""
+    """Return a plan's files by name, with `more`. The lock hashes the user's source, the stdlib and these files."""
     std = [(n, s.text) for n, s in library.sources.items() if of_stdlib(n)]
     own = [("", s.text) for n, s in library.sources.items() if not of_stdlib(n)]
     inputs = {"source": hash_of(own or [("", source.text)]), "stdlib": hash_of(std)}
@@ -38,7 +38,7 @@ def files_of_runs(
     library: Library,
     more: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The texts of the files by path; several plans get a folder each. `more` has further files by the plan's name."""
+    """Return the plans' files by path; several plans get a folder each. `more` has further files by plan name."""
     out: dict[str, str] = {}
     for plan in plans:
         below = f"{plan.name}/" if len(plans) > 1 else ""
@@ -52,8 +52,8 @@ _DECIDED = ("layout", "batch", "policy", "derived", "env", "set")
 
 
 def lock_text(plan: Plan, inputs: Mapping[str, str], files: Mapping[str, str]) -> str:
-    """Write the lock as indented JSON. `inputs` has the hash of each input, ``source`` and ``stdlib``; `files` are the
-    texts next to it."""
+    """Format the lock as indented JSON. `inputs` has the hashes of ``source`` and ``stdlib``; `files` are the
+    other files."""
     whole = plan.to_json()
     lock = {
         "version": 1,

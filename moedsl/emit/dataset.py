@@ -1,7 +1,7 @@
 """Choose the dataset and the tokenizer of a run among Bridge's configurations.
 
-Mock data is Bridge's, for text and for images. A path is a Megatron blend (text for pretraining), a folder of JSONL
-(text for fine-tuning) or an Energon dataset (images). A name is a data set of Hugging Face (text for fine-tuning).
+Mock data, text or images, is Bridge's. A path is a Megatron blend (text for pretraining), a folder of JSONL (text for
+fine-tuning) or an Energon dataset (images). A name is a Hugging Face data set (text for fine-tuning).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from moedsl.planner.plan import Plan
 
 _CONFIG = "megatron.bridge.training.config"
 BY_FUNCTION = "_make_energon_dataset"
-"""A dataset of images whose path is a field and no argument."""
+"""Bridge's function for an image dataset whose path is a field, not an argument."""
 
 
 def is_mock(plan: Plan) -> bool:
@@ -26,11 +26,11 @@ def is_mock(plan: Plan) -> bool:
 
 
 def dataset(plan: Plan) -> Call:
-    """The dataset configuration to build, with the plan's sequence length."""
+    """Return the dataset configuration to build, with the plan's sequence length."""
     size, path, s, kin = {"seq_length": plan.batch.seq}, plan.policy.data, plan.samples, family(plan.family)
     kind = dataset_class(kin.vision, plan.task, is_mock(plan))
     module, name = releases.place(kind, plan.target.bridge) or (BUILDERS, kind)
-    own_code = {"trust_remote_code": True} if kin.remote_code else {}  # of the processor in the model's repository
+    own_code = {"trust_remote_code": True} if kin.remote_code else {}  # for the processor in the model's repository
     match name:
         case "MockVLMSFTDatasetConfig" | "MockVLMConversationProvider":
             # bridge recipes/qwen_vl/h100/qwen3_vl.py:109
@@ -46,14 +46,14 @@ def dataset(plan: Plan) -> Call:
                 "pad_to_max_length": True, "task_encoder": encoder,
             })  # fmt: skip
         case "EnergonProvider":
-            # before Bridge 0.6 a function makes the tokenizer, the processor and the encoder, and the path is set
+            # before Bridge 0.6, a function makes the tokenizer, the processor and the encoder, and the path is set
             # afterwards (bridge 0.5.1 recipes/qwen_vl/qwen3_vl.py:296)
             batch = {"micro_batch_size": plan.batch.micro_batch, "global_batch_size": plan.batch.global_batch}
             return Call("megatron.bridge.recipes.qwen_vl.qwen3_vl", BY_FUNCTION, {"hf_path": plan.hf, **size, **batch})
         case "GPTSFTDatasetConfig":
             source: dict[str, Any] = {"dataset_root": path}
             if s and s.source == "hf":
-                # a data set of Bridge's own by its short name, which knows its columns, or any other by its full name
+                # a data set that Bridge knows, with its columns, by short name, or any other by full name
                 named = {"path_or_dataset" if "/" in path else "dataset_name": path}
                 named |= {k: v for k, v in (("split", s.split), ("subset", s.subset)) if v is not None}
                 # bridge recipes/utils/dataset_utils.py:182
@@ -68,8 +68,8 @@ def dataset(plan: Plan) -> Call:
                 "dataset_kwargs": {"pad_to_max_length": True}, **packing, "do_test": False,
             })  # fmt: skip
         case "FinetuningDatasetConfig":
-            # before Bridge 0.6 a chat is a keyword of the dataset (bridge 0.5.1 data/datasets/sft.py:125), and packing
-            # has its sizes in a field of another name (training/config.py:527)
+            # before Bridge 0.6, chat is a keyword of the dataset (bridge 0.5.1 data/datasets/sft.py:125), and the field
+            # with the sizes for packing has another name (training/config.py:527)
             chat = {"chat": True, "use_hf_tokenizer_chat_template": True}
             chat = chat if preprocessing(path, plan.set) == "chat" else {}
             packing = {"packed_sequence_specs": _packing(plan, s.multiple, _OLD_PACKING)} if s and s.pack else {}
@@ -78,8 +78,8 @@ def dataset(plan: Plan) -> Call:
                 "do_test": False,
             })  # fmt: skip
         case _:
-            # bridge recipes/common.py:90, except the split of a corpus: with 9999,8,2, one below about 2,500 documents
-            # has none to test or validate on, and Megatron adds epochs of no tokens forever
+            # bridge recipes/common.py:90, except the split of a corpus: with 9999,8,2, a corpus below about 2,500
+            # documents has none to test or validate on, and Megatron adds epochs without tokens forever
             # (core datasets/gpt_dataset.py:693); 99,1,0 works from about 50 documents on and needs no test set
             paths, split = (None, "9999,8,2") if is_mock(plan) else ([path], "99,1,0")
             return Call(_CONFIG, "GPTDatasetConfig", {
@@ -93,20 +93,20 @@ _PACKING, _OLD_PACKING = "megatron.bridge.data.packing", "megatron.bridge.data.d
 
 
 def _packing(plan: Plan, multiple: int, module: str) -> Call:
-    # what captures attention needs boundaries of one shape (bridge training/config.py:1181)
+    # graphs that capture attention need sequence boundaries of one shape (bridge training/config.py:1181)
     captured = not {"attn", "full_iteration"}.isdisjoint(plan.policy.cuda_graph)
     keywords = {"packed_sequence_size": plan.batch.seq, "pad_seq_to_mult": multiple, "pad_cu_seqlens": captured}
     return Call(module, "PackedSequenceSpecs", keywords)
 
 
 def preprocessed(plan: Plan) -> Mapping[str, Any]:
-    """The fields of how samples are read, by path, with the defaults of their class; empty for data without them."""
+    """Return the fields for how samples are read, by path, with their class's defaults; empty if the data has none."""
     call = dataset(plan).kwargs.get("preprocessing")
     return fields_of(call) if call is not None else {}
 
 
 def fields_of(call: Call) -> Mapping[str, Any]:
-    """The fields of a preprocessing by path."""
+    """Return a preprocessing's fields by path, with its class's defaults."""
     every = (f for f in fields().values() if f.path.startswith(f"{PREPROCESSING}."))
     own = (f for f in every if not f.classes or call.name in f.classes)
     defaults = {f.path: f.others.get(call.name, f.default) for f in own}
@@ -122,7 +122,7 @@ def masks_tokens(plan: Plan) -> bool:
 
 
 def tokenizer(plan: Plan) -> Mapping[str, Any]:
-    """Tokenizer fields by name. The model keeps its published vocabulary, whose parameters the plan counts."""
+    """Return the tokenizer's fields. The model keeps its published vocabulary, whose parameters the plan counts."""
     published = {"use_tokenizer_vocab_size": False}
     if is_mock(plan) or family(plan.family).vision:
         none = {"tokenizer_type": "NullTokenizer", "tokenizer_model": None, "vocab_size": Ref("model.vocab_size")}

@@ -1,7 +1,7 @@
 """The table of Bridge's fields: the keyword that decides each, how its value is written, and how it is read back.
 
-A keyword has one row for each field that states it; the first has `back`, which gives the keyword of any recipe's
-fields (emit/read_back.py). `words` applies it. Paths start at Bridge's ``ConfigContainer``. Citations are to
+A keyword has one row for each field that states it; its first row has `back`, which reads the keyword from any recipe's
+fields (emit/read_back.py) and which `words` applies. Paths start at Bridge's ``ConfigContainer``. Citations are to
 megatron-bridge 0.6.2 and megatron-core 0.19.2.
 """
 
@@ -32,7 +32,7 @@ class Planned:
     batch: Batch
     policy: Policy
     by_name: Mapping[str, Any]
-    """Every value of the layout, the batch and the policy."""
+    """All values of the layout, the batch and the policy."""
     mock: bool
     vision: bool
     hybrid: bool
@@ -43,14 +43,14 @@ class Planned:
     profiling: bool
     precision_facts: Precision
     provided: Mapping[str, Any]
-    """Fields of the model that Bridge replaces in its class."""
+    """Model fields whose class defaults Bridge replaces, with its values."""
     own: Mapping[str, Any]
-    """What the run sets, and what rules derive."""
+    """The fields that the run sets or that rules derive."""
     bridge: str
     """The release of Bridge."""
 
     def has(self, path: str) -> bool:
-        """Whether the release has a field."""
+        """Whether the plan's Bridge release has a field."""
         return has(path, self.bridge)
 
 
@@ -71,21 +71,21 @@ class Setting:
 
 @frozen
 class Row:
-    """One field: the keyword that decides it, its path, its value (else the keyword's), and when it is set."""
+    """One field: the keyword that decides it, its path, its value (by default the keyword's), and when it is set."""
 
     word: str | None
     path: str
     value: Value | None = None
     when: Value = lambda w: True
     why: str | Value = ""
-    """A comment for the recipe, if no decision has one; a reason of this field alone."""
+    """A comment for the recipe with a reason for only this field; else the decision's comment is used."""
     read: Value = lambda w: True
-    """When Megatron reads the field. Elsewhere only overrides set it, because a library recipe may have any value."""
+    """When Megatron reads the field. Otherwise only overrides set it, because a library recipe may have any value."""
     back: Back | None = None
-    """How the keyword is read back; on one row of a keyword."""
+    """How the keyword is read back; None except on one row of each keyword."""
 
     def setting(self, words: Planned) -> Setting:
-        """The field with its value for a plan."""
+        """Return the field with its value for a plan."""
         value = self.value(words) if self.value else words.by_name[self.word or ""]
         why = self.why if isinstance(self.why, str) else self.why(words)
         return Setting(self.path, value, self.word, why, self.read(words))
@@ -93,7 +93,7 @@ class Row:
 
 @frozen
 class Section:
-    """Rows that belong together, under the heading that the recipe prints."""
+    """Rows that belong together, with their heading in the recipe."""
 
     title: str
     rows: tuple[Row, ...]
@@ -126,7 +126,7 @@ PRECISION = {
     "nvfp4": Precision("bf16_with_nvfp4_mixed", fp4="e2m1", fp4_param_gather=True),
 }
 GATHERS = {"fp8": "mixed_precision.fp8_param_gather", "fp4": "mixed_precision.fp4_param_gather"}
-"""Whether parameters are kept in the format; other settings follow what a run sets here."""
+"""Fields for whether parameters are kept in a format; other settings follow what a run sets here."""
 GRANULARITY = "model.recompute_granularity"
 _WARMUP = "scheduler.lr_warmup_iters"
 _SMS = {"deepep": 20, "hybridep": 32}
@@ -148,7 +148,7 @@ def _flex(w: Planned) -> bool:
 
 
 _NUM_SMS = "model.moe_flex_dispatcher_num_sms"
-"""A release without this field has one for each dispatcher."""
+"""The field for the SMs of the dispatcher; a release without it has one field per dispatcher."""
 
 
 def _full(w: Planned) -> bool:
@@ -164,8 +164,8 @@ def _whole_graph(w: Planned) -> bool:
 
 
 _MODULES = "model.cuda_graph_modules"
-"""A release without this field has a whole iteration as a scope of Megatron's own graphs (core 0.17.1,
-transformer_config.py:884)."""
+"""The field for captured modules; in a release without it, a whole iteration is a scope of Megatron's own graphs (core
+0.17.1, transformer_config.py:884)."""
 
 
 def _graph_impl(w: Planned) -> str:
@@ -188,14 +188,15 @@ def _offload(w: Planned) -> bool:
 
 
 def _aware(w: Planned) -> bool:
-    """Whether the precision-aware optimizer is needed: for moments in BF16, and for the hybrid CPU optimizer."""
+    """Whether the precision-aware optimizer is needed: for BF16 moments or for the hybrid CPU optimizer."""
     return w.policy.moments != "fp32" or _offload(w)
 
 
 def _overlap(w: Planned) -> bool:
     """Whether data-parallel communication overlaps with compute; FSDP requires it.
 
-    Not if a batch may leave the vision tower without gradients (bridge recipes/qwen_vl/h100/qwen3_vl.py:123).
+    Without FSDP, it is off if a batch may leave the vision tower without gradients (bridge
+    recipes/qwen_vl/h100/qwen3_vl.py:123).
     """
     return _fsdp(w) or not w.vision
 
@@ -207,14 +208,14 @@ def _overlap_reason(w: Planned) -> str:
 
 
 def _gathers(w: Planned) -> bool:
-    """Whether parameters are kept and gathered in FP8, if the run does not set it. With FSDP, NVIDIA's recipes do this
-    only for MXFP8."""
+    """Whether parameters are kept and gathered in FP8: as the run sets it, else as NVIDIA's recipes do, with FSDP only
+    for MXFP8."""
     by_default = w.precision_facts.fp8_param_gather and (w.policy.precision == "mxfp8" or not _fsdp(w))
     return w.precision_facts.fp8 is not None and w.own.get(GATHERS["fp8"], by_default)
 
 
 _TE_RANDOM_STATE = ("model.use_te_rng_tracker", "rng.te_rng_tracker")
-"""Graphs need Transformer Engine's random state. Bridge turns both fields on if one is (bridge
+"""The fields for Transformer Engine's random state, which graphs need; Bridge turns both on if one is (bridge
 training/config.py:1276)."""
 
 
@@ -244,12 +245,12 @@ def _from_jsonl(w: Planned) -> bool:
 
 
 def _of_dataset(section: str, name: str) -> Value:
-    """A field of an object of the dataset, which the dataset has: its data set of Hugging Face, or its packing."""
+    """Return a function for a field of the Hugging Face data set or of the packing, which the dataset must have."""
     return lambda w: w.dataset.kwargs[section].kwargs.get(name)
 
 
 def _steps(w: Planned) -> int | None:
-    """The steps of a run that states none; Bridge counts those of epochs itself."""
+    """Return the default number of steps; None if the run states epochs, whose steps Bridge counts."""
     if w.own.get("train.num_epochs") is not None:
         return None
     return 50 if w.mock else COMMON[w.task].values["train.train_iters"]
@@ -267,7 +268,7 @@ _STAGES = "E embedding, t layer, m MTP, L loss; a bar ends a stage"
 _PER_TOKEN = "with masked tokens, a mean of each microbatch would depend on mesh and microbatch"
 _BALANCED = "balanced routing is for benchmarks only: the router's choice is ignored"
 SET = "Set by the run file"
-"""The heading of the user's own settings."""
+"""The heading of the fields that the user sets."""
 
 SECTIONS = (
     Section(
@@ -297,7 +298,7 @@ SECTIONS = (
                 when=lambda w: w.hybrid and w.layout.pipeline_layout,
                 why=_SEGMENTS,
             ),
-            # Bridge gives a model without MTP 0 depths of it, and not none
+            # Bridge gives a model without MTP 0 depths, not None
             Row(
                 None,
                 "model.mtp_num_layers",
@@ -331,7 +332,7 @@ SECTIONS = (
                 for n in ("dataset_name", "path_or_dataset", "split", "subset")
             ),
             Row("seq", "dataset.seq_length"),
-            # off where the dataset does not name it
+            # off if the dataset does not state it
             Row(
                 "pack",
                 "dataset.enable_offline_packing",
@@ -402,7 +403,7 @@ SECTIONS = (
             # with a pattern, the last stage has MTP even at a depth of 0 (core models/hybrid/hybrid_model.py:215, core
             # transformer/multi_token_prediction.py:653)
             Row(None, "model.mtp_hybrid_override_pattern", _const(None), lambda w: w.hybrid and w.no_mtp, _NO_MTP),
-            # Bridge would build a block for each depth of MTP of a hybrid, whose depths share one
+            # Bridge would build a block for each MTP depth of a hybrid, although its depths share one block
             Row(
                 None,
                 "model.mtp_use_repeated_layer",
@@ -630,16 +631,16 @@ BACK: Mapping[str, Back] = {
     **{r.word: r.back for s in SECTIONS for r in s.rows if r.word and r.back},
     **read_back.OTHER,
 }
-"""How each keyword of a run is read back from a configuration."""
+"""How to read each keyword of a run back from a configuration."""
 
 
 def rows(word: str) -> list[Row]:
-    """The rows of one keyword."""
+    """Return the rows of a keyword."""
     return [r for s in SECTIONS for r in s.rows if r.word == word]
 
 
 def words(c: Configuration) -> dict[str, Any]:
-    """Every keyword of a run that a configuration determines, with its value; a set of words is a frozenset.
+    """Return every keyword of a run that a configuration determines, with its value; sets are frozensets.
 
     A keyword that the fields do not determine is absent.
     """

@@ -1,4 +1,4 @@
-"""Compare the variants of an isolation: one table from their plans, with differences besides the axis."""
+"""Compare an isolation's variants in one table from their plans, with the differences besides the axis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Variant(JsonForm):
     step_time_s: float
     tokens_per_s_per_gpu: float
     speedup: float
-    """Over the first variant."""
+    """Speed relative to the first variant."""
     peak_gib: float
 
 
@@ -36,20 +36,20 @@ class Comparison(JsonForm):
     """The variants of an isolation."""
 
     of: str
-    """The run of the file."""
+    """The run in the file that the isolation varies."""
     axis: str
     variants: tuple[Variant, ...]
     fields: Mapping[str, list[Any]]
-    """The recipe's fields that differ, by path, with a value for each variant; None if it has none."""
+    """The recipe fields that differ, by path, with each variant's value; None where a variant has none."""
     follows: Mapping[str, list[Any]]
-    """Other values of the plan that the axis decides."""
+    """Other values of the plan that follow from the axis, with each variant's value."""
     also: Mapping[str, list[Any]]
-    """Environment variables that differ, which are a second difference."""
+    """Environment variables that also differ, which are a second difference, with each variant's value."""
     measured: tuple[Measured, ...]
-    """The measurements of all variants, each once."""
+    """The published measurements for all variants, each once."""
 
     def text(self) -> str:
-        """Print the table, what follows from the axis, and what else differs."""
+        """Format the table, what follows from the axis, and what else differs."""
         first = self.variants[0].value
         rows = [(self.axis, "s a step", "tokens/s/GPU", f"against {first}", "peak GiB", "run")]
         for v in self.variants:
@@ -73,7 +73,7 @@ def _each(values: Sequence[Any]) -> str:
 
 
 def groups(plans: Sequence[Plan]) -> list[list[Plan]]:
-    """Group the plans in order: those of one isolation together, any other alone."""
+    """Group plans in order: the plans of an isolation together, any other plan separately."""
     out: dict[str, list[Plan]] = {}
     for p in plans:
         of = p.isolation
@@ -87,13 +87,13 @@ def comparisons(plans: Sequence[Plan]) -> list[Comparison]:
 
 
 def comparison(plans: Sequence[Plan]) -> Comparison:
-    """Compare the variants: their estimates, what follows from the axis, and further differences."""
+    """Compare an isolation's variants: their estimates, what follows from the axis, and further differences."""
     member, first = _member(plans[0]), plans[0].estimate.tokens_per_s_per_gpu
     variants = []
     for p, e in ((p, p.estimate) for p in plans):
         rates = (e.step_time_s, e.tokens_per_s_per_gpu, e.tokens_per_s_per_gpu / first)
         variants.append(Variant(p.name, _member(p).value, *rates, e.memory.peak_gib))
-    # The names of the isolated axes in a plan
+    # The plan's names for the isolated axes
     words = axes.COMPOSITES.get(member.axis)
     own = next(iter(words.values())) if words else {{"batch": "global_batch"}.get(member.axis, member.axis)}
     others = []
@@ -118,15 +118,17 @@ def _member(p: Plan) -> Member:
 
 
 def differing(each: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The keys whose values differ, with a value for each; None if one has none."""
+    """Return the keys whose values differ, each with all mappings' values; None where a mapping lacks the key."""
     keys = dict.fromkeys(k for values in each for k in values)
     columns = {k: [values.get(k) for values in each] for k in keys}
     return {k: v for k, v in columns.items() if any(x != v[0] for x in v)}
 
 
 def second_differences(programs: Sequence[Program], plans: Sequence[Plan]) -> Iterator[Diagnostic]:
-    """Warn for each isolation that changes the environment too, because a rule makes it depend on the axis: list all
-    that it changes besides its axis, a variable a line, with each variant's value."""
+    """Warn of each isolation that also changes environment variables, because a rule makes them depend on the axis.
+
+    The warning lists each such variable with each variant's value.
+    """
     spans = {p.name: q.isolate.span for q, p in zip(programs, plans, strict=True) if q.isolate}
     for group in groups(plans):
         if not group[0].isolation or not (also := comparison(group).also):
@@ -135,7 +137,7 @@ def second_differences(programs: Sequence[Program], plans: Sequence[Plan]) -> It
             n: ", ".join(f"{_member(p).value} {_each([v])}" for p, v in zip(group, values, strict=True))
             for n, values in also.items()
         }
-        # The reasons of the values, each once, with the names of the variables if there are several
+        # Each reason for the values once, with the names of its variables if there are several
         by_reason: dict[str, list[str]] = {}
         for name, values in also.items():
             of: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
 """Write a plan as Hydra overrides for Bridge's `run_recipe.py`, which apply to one of Bridge's library recipes.
 
-The values are those of the recipe (`settings.sections`). Objects are replaced (null, then added with ``_target_``),
-because a library recipe has another dataset, a precision by name, or no overlap settings.
+The values are the same as in the recipe (`settings.sections`). Objects are replaced (set to null, then added with
+``_target_``), because a library recipe has another dataset, a precision by name, or no overlap settings.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PRECISION = Call(
     "MixedPrecisionConfig",
     {"bf16": True, "params_dtype": Dtype("bfloat16"), "pipeline_dtype": Dtype("bfloat16")},
 )
-"""A precision with fields; Bridge's named precisions are functions without parameters."""
+"""A precision whose fields can be set; Bridge's named precisions are functions without parameters."""
 
 _MODELS = {"glm52_744b": "glm52", "kimi_k25": "kimi_k25_vl", "gemma4_26b_a4b_it": "gemma4_vl_26b"}
-"""Names of models in the names of Bridge's recipes, where they differ from ours."""
+"""Model names in Bridge's recipe names, where they differ from ours."""
 _PACKED = "h100_bf16_openmathinstruct2_packed"
 _H100: Mapping[str, Mapping[str, int | str]] = {
     "qwen3_30b_a3b": {"pretrain": 16, "sft": 16, "peft": 4},
@@ -58,13 +58,13 @@ _H100: Mapping[str, Mapping[str, int | str]] = {
     "qwen3_vl_30b_a3b": {"pretrain": "_8gpu_h100_bf16_mock", "sft": 8, "peft": 4},
     "qwen3_vl_235b_a22b": {"pretrain": "_256gpu_h100_bf16_mock", "sft": 32, "peft": 16},
 }  # fmt: skip
-"""The GPUs of Bridge's recipe of a model and task for h100 (0.6.2, megatron.bridge.recipes), or how its name ends."""
+"""The GPU count of Bridge's h100 recipe for a model and task (0.6.2, megatron.bridge.recipes), or its name's ending."""
 LIBRARY = {
     (model, task): f"{_MODELS.get(model, model)}_{task}{f'_{of}gpu_h100_bf16' if isinstance(of, int) else of}_config"
     for model, tasks in _H100.items()
     for task, of in tasks.items()
 }
-"""These recipes by model and task, with any layout; of adapters, LoRA."""
+"""The names of these recipes by model and task, whatever their layout; recipes for adapters use LoRA."""
 OTHER_GPUS = {
     ("glm52_744b", "pretrain", "gb200"): "glm52_pretrain_192gpu_gb200_bf16_config",
     ("glm52_744b", "sft", "gb200"): "glm52_sft_192gpu_gb200_bf16_config",
@@ -74,12 +74,12 @@ OTHER_GPUS = {
     ("nemotron_3_5_lightning", "pretrain", "gb200"): "nemotron_3_5_lightning_pretrain_8k_config",
     ("nemotron_3_5_lightning", "sft", "gb200"): "nemotron_3_5_lightning_sft_openmathinstruct2_packed_tp1_config",
 }
-"""Bridge's recipes for other GPUs."""
+"""Bridge's recipes for other GPUs, by model, task and hardware."""
 
 
 def library_recipe(plan: Plan) -> str | None:
-    """The library recipe that the overrides change: the one that the plan is compared with, unless that is a benchmark;
-    None if none is known for this model, task and release, or none has this kind of adapter."""
+    """Return the library recipe that the overrides change: the one that the plan is compared with, unless it is a
+    benchmark, else the known one for this model and task; None if there is none for this release or kind of adapter."""
     model, task = plan.model, plan.task
     if plan.target.bridge != LATEST or _of_another_kind(plan):
         return None
@@ -89,16 +89,16 @@ def library_recipe(plan: Plan) -> str | None:
 
 
 def overrides(plan: Plan) -> list[str]:
-    """Write every assignment as a Hydra override, without shell quotes, in the recipe's order."""
+    """Return every assignment as a Hydra override, without shell quotes, in the recipe's order."""
     out = [f"{path}={hydra(value)}" for path, value in settings.resets(plan.target.bridge).items()]
     added = tuple(f"{section}." for section in (*absent(), "dataset", "env_vars", "profiling"))
     for s in (s for _, group in settings.sections(plan) for s in group):
         section, _, name = s.path.partition(".")
-        # None replaces a recipe's adapter, which can be called (bridge training/utils/omegaconf_utils.py:213); of an
-        # adapter of the plan's kind an override sets the fields
+        # A recipe's adapter is callable, so no override can replace it (bridge training/utils/omegaconf_utils.py:213);
+        # for an adapter of the plan's kind, overrides set its fields
         if section == "peft" and (name == "" or _of_another_kind(plan)):
             continue
-        # where an override makes the object of a field, the field may not exist yet
+        # a field whose object an override creates may not exist yet
         to = f"++{s.path}" if s.path.startswith(added) else s.path
         if isinstance(s.value, Call):
             value = _PRECISION if s.path == "mixed_precision" else s.value
@@ -110,15 +110,15 @@ def overrides(plan: Plan) -> list[str]:
 
 
 def _of_another_kind(plan: Plan) -> bool:
-    """Whether the plan has adapters of a kind that no library recipe has."""
+    """Whether the plan's adapters are of a kind that no library recipe has."""
     return plan.adapter is not None and plan.adapter.method != "lora"
 
 
 def overrides_text(plan: Plan) -> str:
-    """Write one override a line, quoted for xargs, below comments on their use."""
+    """Format one override per line, quoted for xargs, below comments on their use."""
     recipe, bridge = library_recipe(plan), plan.target.bridge
     if recipe is not None:
-        # Why the recipe is for another GPU, or not the one that the plan is compared with, if it is so
+        # If applicable, why the recipe is for another GPU or is not the one that the plan is compared with
         other = (
             f"{plan.shipped.name}, which the plan is compared with, is a benchmark: it would add settings of its own."
             if plan.shipped
@@ -163,7 +163,7 @@ def quoted(word: str) -> str:
 
 
 def hydra(value: Any) -> str:
-    """Write a value in Hydra's override grammar."""
+    """Format a value in Hydra's override grammar."""
     if isinstance(value, Dtype):
         return str(value)
     if isinstance(value, Member):
@@ -180,7 +180,7 @@ def hydra(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if not isinstance(value, str):
         return repr(value)
-    # A string has quotes and escapes where Hydra would read it differently
+    # Quote and escape a string that Hydra would read differently
     if re.fullmatch(r"[A-Za-z_][\w./-]*", value) and value.lower() not in ("true", "false", "null", "nan", "inf"):
         return value
     escaped = re.sub(r"(\\*)('|\$\{|\Z)", lambda m: m[1] * 2 + (f"\\{m[2]}" if m[2] else ""), value)
@@ -188,12 +188,12 @@ def hydra(value: Any) -> str:
 
 
 def _inside(value: Any) -> str:
-    """Write a value inside an object that Bridge instantiates; a dtype is a target that is not called."""
+    """Format a value inside an object that Bridge instantiates; a dtype is a target that is not called."""
     return f"{{_target_:{value},_call_:false}}" if isinstance(value, Dtype) else hydra(value)
 
 
 SCRIPT = '"$MEGATRON_BRIDGE"/scripts/training/run_recipe.py'
-"""Bridge's script, which only its repository has (bridge recipes/gpt/h100/vanilla_gpt.py:24)."""
+"""Bridge's script, which is only in its repository (bridge recipes/gpt/h100/vanilla_gpt.py:24)."""
 _LIBRARY_GPU = "h100"
 
 

@@ -1,4 +1,4 @@
-"""Give the words of a run back from Bridge's fields, for any recipe: the reading half of the table in emit/fields.py.
+"""Read a run's keywords back from any recipe's Bridge fields: the reading half of the table in emit/fields.py.
 
 Citations are to megatron-bridge 0.6.2 and megatron-core 0.19.2.
 """
@@ -20,37 +20,37 @@ from moedsl.facts.symbols import SWITCHES
 
 @frozen
 class Configuration:
-    """Bridge's fields by dotted name, from any source. A field that is not in `fields` is unset, or unknown."""
+    """Bridge's fields by dotted name, from any source. A field that is not in `fields` is unset or unknown."""
 
     fields: Mapping[str, Any]
     """Plain JSON values, including `env_vars`."""
     classes: Mapping[str, str] = field(factory=dict)
     """The name of the class that fills each section."""
     whole: bool = True
-    """Whether a field that is not in `fields` is unset, and not merely unknown."""
+    """Whether a field that is not in `fields` is unset, not just unknown."""
 
     def get(self, name: str, otherwise: Any = None) -> Any:
-        """A field's value; `otherwise` if it is unset or unknown."""
+        """Return a field's value; `otherwise` if it is unset or unknown."""
         value = self.fields.get(name)
         return otherwise if value is None else value
 
     def knows(self, *names: str) -> bool:
-        """Whether each of these fields has a known value, none included."""
+        """Whether each of these fields is known, be it a value or unset."""
         return self.whole or all(n in self.fields for n in names)
 
 
 @frozen
 class Back:
-    """How a word is read back: from a configuration, None if its fields determine no word."""
+    """How to read a keyword back: `read` returns its value in a configuration, or None if the fields determine none."""
 
     read: Callable[[Configuration], Any]
     shown: tuple[str, ...] = ()
-    """The fields that state the word, the most telling first: a diagnostic points at the line that set one."""
+    """The fields that state the keyword, most telling first; a diagnostic points to the line that set one."""
     needs: tuple[str, ...] | None = None
-    """The fields that must be known, if not those of `shown`."""
+    """The fields that must be known; None means `shown`."""
 
     def value(self, c: Configuration) -> Any:
-        """The word's value; None if it is not known."""
+        """Return the keyword's value; None if it is unknown."""
         return self.read(c) if c.knows(*(self.shown if self.needs is None else self.needs)) else None
 
 
@@ -62,40 +62,40 @@ _MIXED = {
     "bf16_with_mxfp8_mixed": "mxfp8",
     "bf16_with_nvfp4_mixed": "nvfp4",
 }
-"""Bridge's names of mixed-precision recipes (bridge training/mixed_precision.py)."""
+"""Bridge's names for mixed-precision recipes (bridge training/mixed_precision.py)."""
 _FP8 = {"blockwise": "fp8_blockwise", "tensorwise": "fp8_current", "mxfp8": "mxfp8"}
 _OFFLOADING = "fine_grained_activation_offloading"
 _MIXING = "mixed_precision"
-"""A recipe of Bridge's by its name has all its fields."""
+"""The section that may be only the name of a Bridge recipe, which then determines all its fields."""
 
 
 def same(path: str) -> Back:
-    """A word with the value of its field."""
+    """Read a keyword with the value of its field."""
     return Back(lambda r: r.get(path), (path,))
 
 
 def size(path: str) -> Back:
-    """A parallel size, 1 if it is unset."""
+    """Read a parallel size; 1 if unset."""
     return Back(lambda r: r.get(path) or 1, (path,))
 
 
 def either(path: str, on: str, off: str) -> Back:
-    """A word for a flag that is on, and one for a flag that is off."""
+    """Read one value if a flag is on, another if it is off."""
     return Back(lambda r: on if r.get(path) else off, (path,))
 
 
 def dtype(path: str) -> Back:
-    """A number format: bf16, or fp32 for any other dtype."""
+    """Read a number format: bf16, or fp32 for any other dtype."""
     return Back(lambda r: "bf16" if str(r.get(path)).removeprefix("torch.") == "bfloat16" else "fp32", (path,))
 
 
 ETP = tuple(f"model.{n}_parallel_size" for n in ("tensor_model", "expert_model", "expert_tensor"))
-"""The sizes that expert tensor parallelism follows from."""
+"""The sizes that determine expert tensor parallelism."""
 
 
 def etp(r: Configuration) -> int:
-    """Expert tensor parallelism; unset, it is 1 with expert parallelism (bridge models/transformer_config.py:87), else
-    TP (core model_parallel_config.py:507)."""
+    """Return the expert tensor parallel size; if unset, 1 with expert parallelism (bridge
+    models/transformer_config.py:87), else TP (core model_parallel_config.py:507)."""
     ep, tp = r.get("model.expert_model_parallel_size") or 1, r.get("model.tensor_model_parallel_size") or 1
     return r.get("model.expert_tensor_parallel_size") or (1 if ep > 1 else tp)
 
@@ -108,7 +108,7 @@ def dispatcher(r: Configuration) -> str | None:
 
 
 def recompute(r: Configuration) -> frozenset[str]:
-    """Recomputed modules; without a list, selective recompute is core_attn (core transformer_config.py:1764)."""
+    """Return the recomputed modules; selective recompute defaults to core_attn (core transformer_config.py:1764)."""
     granularity = r.get("model.recompute_granularity")
     if granularity != "selective":
         return frozenset(("full",) if granularity == "full" else ())
@@ -117,14 +117,14 @@ def recompute(r: Configuration) -> frozenset[str]:
 
 
 def offloaded(r: Configuration) -> frozenset[str] | None:
-    """Offloaded modules; None if the language has no word for one of them."""
+    """Return the offloaded modules; None if the language has no name for one of them."""
     named = (r.get("model.offload_modules") or []) if r.get(f"model.{_OFFLOADING}") else []
     found = _among("offload_modules", named)
     return found if len(found) == len({*named}) else None
 
 
 def graph(r: Configuration) -> frozenset[str]:
-    """Captured modules; `cuda_graph_scope` is the older name of `cuda_graph_modules`; only one of them is set."""
+    """Return the captured modules; `cuda_graph_scope` is the older name of `cuda_graph_modules`; only one is set."""
     captured = graph_modules(r)
     if r.get("model.cuda_graph_impl") == "full_iteration" or "full_iteration" in captured:
         return frozenset(("full_iteration",))
@@ -132,7 +132,7 @@ def graph(r: Configuration) -> frozenset[str]:
 
 
 def graph_modules(r: Configuration) -> list[str]:
-    """The names in `cuda_graph_scope` and `cuda_graph_modules`; "full" and an empty list name no module."""
+    """Return the names in `cuda_graph_scope` and `cuda_graph_modules`; "full" and an empty list name no module."""
     found: list[str] = []
     for name in ("cuda_graph_scope", "cuda_graph_modules"):
         value = r.get(f"model.{name}")
@@ -145,7 +145,7 @@ def _among(axis: str, found: list[str]) -> frozenset[str]:
 
 
 def overlap(flag: str) -> Back:
-    """A flag of `cfg.comm_overlap`, which overrides the model's; without that section, the model's own (bridge
+    """Read a flag of `cfg.comm_overlap`, which overrides the model's; without that section, read the model's (bridge
     training/comm_overlap.py:437)."""
 
     def read(r: Configuration) -> bool:
@@ -169,12 +169,12 @@ def precision(r: Configuration) -> str | None:
 
 
 def sharding(r: Configuration) -> str:
-    """Whether Megatron FSDP shards everything, or data parallelism the optimizer's state alone."""
+    """Return fsdp if Megatron FSDP shards everything, else optimizer: only its state is sharded."""
     return "fsdp" if r.get("ddp.use_megatron_fsdp") or r.get("dist.use_megatron_fsdp") else "optimizer"
 
 
 def _data(r: Configuration) -> str | None:
-    """Whether the data is mock: the dataset is a mock, or names no source of text."""
+    """Return mock for a mock dataset or one without a source of text, else real; None if the dataset is unknown."""
     kind = r.classes.get("dataset", "")
     if kind.startswith("Mock"):
         return "mock"
@@ -190,12 +190,12 @@ FROZEN = {"vision": "vision_model", "projection": "vision_projection", "language
 
 
 def adapter_of(r: Configuration) -> Adapter | None:
-    """The adapter that a recipe trains; None without one, or with one that the language cannot state."""
+    """Return the adapter that a recipe trains; None if it has none, or one that the language cannot state."""
     return fine_tuning.read(r.classes.get("peft", ""), r.fields)
 
 
 def _of_adapter(name: str, without: Any, *shown: str) -> Back:
-    """One value of the adapter; what a run without one has if the recipe trains none."""
+    """Read one value of the adapter; `without` if the recipe trains none."""
 
     def read(r: Configuration) -> Any:
         found = adapter_of(r)
@@ -233,4 +233,4 @@ OTHER: Mapping[str, Back] = {
         for word, (field, unset) in SWITCHES.items()
     },
 }
-"""The words that no row of the table writes as a field of their own: those of the task, the data and the adapter."""
+"""The keywords that no row of the table writes as a field: for the task, the data, the adapter and so on."""

@@ -1,6 +1,6 @@
 """Write a plan as a Megatron Bridge recipe: a Python module whose public function returns a ``ConfigContainer``.
 
-The comment of a decision gives its reason once, whole, and without figures, which another batch would change.
+The comment on a decision gives its whole reason once, without figures, which would change with the batch.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def recipe_text(plan: Plan) -> str:
         **({common.ENVIRONMENT: common.ENVIRONMENT_MODULE} if environment(plan)[0] else {}),
     }  # fmt: skip
     run = "torchrun --nproc-per-node gpu recipe.py"
-    # Where a fine-tuning run gets its weights, as far as the run does not say it
+    # How a fine-tuning run gets its weights, unless the run states it
     weights = comment(_IMPORTED) if tunes and fields.get(fine_tuning.FIELD) is None else []
     weights += comment(_CONVERTED) if tunes and plan.policy.sharding == "fsdp" else []
-    # What made a chosen value the best, for the docstring
+    # What ranks the chosen values best, for the docstring
     by, best = plan.search.ranks_by, list[str]()
     if by is not None and by.because and any(d.origin == "chosen" and d.rule == by.rule for d in plan.decisions):
         text = plain(f"Best by {by.rule.rpartition('.')[2]}: {by.because}.")
@@ -86,7 +86,7 @@ def recipe_text(plan: Plan) -> str:
 
 
 def _model(plan: Plan) -> str:
-    """The provider of the model, from the commit of its configuration if that is known."""
+    """Write the statement for the model's provider, at its configuration's commit if known."""
     kin = family(plan.family)
     given = python(plan.hf)
     given += f", revision={python(plan.revision)}" if plan.revision else ""
@@ -99,7 +99,7 @@ def _model(plan: Plan) -> str:
 
 
 def _lines(plan: Plan, settings: Iterable[Setting]) -> Iterator[str]:
-    """The statements, each group of one reason under its comment."""
+    """Yield the statements, grouped by reason, each group below its comment."""
     for because, group in grouped(plan, settings):
         yield from comment(because)
         for s in group:
@@ -126,20 +126,20 @@ def _environment(plan: Plan) -> Iterator[str]:
 
 
 WIDTH = 115
-"""The most characters of a line below the indent of the function."""
+"""The most characters of a line in the recipe's function, without its indent."""
 
 
 def grouped(plan: Plan, settings: Iterable[Setting]) -> Iterator[tuple[str, list[Setting]]]:
-    """The settings under their comments: those of one reason together, those without a comment first.
+    """Yield comments with their settings: all settings for one reason together, those without a comment first.
 
-    The keywords of the language are before their reason, where the fields have other names.
+    A comment starts with the language's keywords where the fields have other names.
     """
     decisions = {d.name: d for d in plan.decisions}
     out: dict[str, list[Setting]] = {"": []}
     for s in settings:
         d = decisions.get(s.word or "")
         because = d.because or "" if d else ""
-        if d and d.origin == "chosen":  # only the first part of the reason, because the plan has the alternatives
+        if d and d.origin == "chosen":  # without the alternatives after the first part, which are in the plan
             because = because.partition("; ")[0]
         out.setdefault(s.why or because, []).append(s)
     for because, group in out.items():
@@ -150,7 +150,7 @@ def grouped(plan: Plan, settings: Iterable[Setting]) -> Iterator[tuple[str, list
 
 
 def comment(text: str, indent: str = "") -> list[str]:
-    """Wrap a text as lines of a comment."""
+    """Wrap a text as comment lines."""
     return textwrap.wrap(
         plain(text), WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ",
         break_on_hyphens=False, break_long_words=False,

@@ -1,8 +1,8 @@
-"""Judge the fields that a run sets or that its own rules derive, together with those of its plan.
+"""Check the fields that a run sets or its own rules derive against its plan, recipe rules and what Bridge overwrites.
 
-They meet rules of recipes and Bridge's own writes. A decided field is free if no code of NVIDIA's refuses the other
-value and no pin says the same; the tables say which are, and which no estimate follows. `instead` finds the statement
-that decides a field, and `refused` what the plan uses and an older release of Bridge does not have.
+A run may set a decided field (it is "free") if NVIDIA's code accepts other values and no pin could state them; tables
+list these fields, and the fields that the estimate ignores. `instead` finds the statement that decides a field;
+`refused` reports what the plan uses but an older Bridge release lacks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from moedsl.support.source import Span
 _DISTRIBUTED = "ddp.use_distributed_optimizer"
 _KEPT = {kind: path.removesuffix("_gather") for kind, path in GATHERS.items()}
 _SAME = {path: GATHERS[kind] for kind, path in _KEPT.items()}
-"""Fields that Bridge keeps equal to another one, which the plan decides (bridge training/mixed_precision.py:82)."""
+"""Fields that Bridge keeps equal to a decided field, with that field (bridge training/mixed_precision.py:82)."""
 _WRITERS = {
     "dataset": "bridge training/config.py:304",
     "comm_overlap": "bridge training/comm_overlap.py:592",
@@ -49,8 +49,8 @@ _WRITERS = {
 
 
 def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    """Report each `set`, and each `derive` of the run, that the plan, Bridge or a rule contradicts. `layout` has the
-    names of a run in this layout."""
+    """Report each `set` or `derive` of a run that the plan, Bridge or a rule contradicts. `layout` has the values of
+    names in this layout."""
     first = {name: first_of(p.named("derive", name), layout) for name in plan.derived}
     own = {path_of(name): (plan.derived[name], r) for name, r in first.items() if r is not None and not r.is_std}
     derived, spans = dict[str, Any](), dict[str, Span]()
@@ -70,7 +70,7 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
     others = [n for n, value in sets.items() if n in decided and decided[n] != value]
     against = [n for n in others if not is_free(n, plan)]
     yield from (_decided(p, plan, path, decided[path], asked) for path in against)
-    # What the estimate does not follow: free fields without a price, and undecided ones that cost memory or time
+    # Fields that the estimate ignores: free fields without a price, and undecided fields that cost memory or time
     costly = [(n, decided[n], UNPRICED[n][1]) for n in others if n in UNPRICED and n not in against]
     costly += ((n, v, why) for n, (v, holds, why) in UNFOLLOWED.items() if n in sets and sets[n] != v and holds(plan))
     yield from (warning("plan.set_unpriced", p.spans[n], path=n, value=v, why=why) for n, v, why in costly)
@@ -102,7 +102,7 @@ def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diag
 
 
 def _word(p: Program, path: str) -> str:
-    """The keyword that gives a field its value."""
+    """Return the keyword that gives a field its value: derive or set."""
     return "derive" if any(r.span == p.spans[path] for r in p.of("derive")) else "set"
 
 
@@ -115,7 +115,7 @@ def _overwritten(
 ) -> Iterator[Diagnostic]:
     """Warn of each `set` of a field whose value Bridge copies from another section.
 
-    Overlap is copied for the distributed optimizer alone (bridge training/comm_overlap.py:651).
+    Overlap is copied only for the distributed optimizer (bridge training/comm_overlap.py:651).
     """
     for path, value in p.sets.items():
         owner = overwritten(p.target).get(path)
@@ -132,11 +132,11 @@ def _overwritten(
 def _broken(
     p: Program, plan: Plan, rules: Sequence[Rule], values: Mapping[str, Any], layout: Mapping[str, Any]
 ) -> Iterator[Diagnostic]:
-    """Report each rule that a `set` breaks, at the `set`; a rule that reads an unknown value is left out."""
+    """Report each rule that a `set` breaks, at the `set`; skip rules that read an unknown value."""
     lets = {r.name: r for r in rules if r.kind == "let"}
     reads = {r.name: names(r.expr) for r in lets.values()}
-    # Every name that a rule may have, with its value as `lint` knows it; what is inside an object that the recipe does
-    # not build is unset, and so is a variable that the recipe does not set
+    # Every name that a rule may use, with its value as `lint` knows it; fields inside an object that the recipe does
+    # not build are unset, and so are variables that the recipe does not set
     variables = {n for r in rules for n in names(r.expr) | names(r.when) if n.startswith("env.")}
     inside = (f.path for f in fields().values() if f.path.count(".") > 1)
     each = dict.fromkeys(inside, UNSET) | {path: known(value) for path, value in values.items()}
@@ -150,7 +150,7 @@ def _broken(
     }  # fmt: skip
 
     def has_values(used: frozenset[str]) -> bool:
-        """Whether each name has a value; a name that is no variable is a word."""
+        """Whether each name has a value or is a word."""
         return all(n in env or not ("." in n or n in BUILTIN or n in COMPUTED or n in lets) for n in used)
 
     for rule in lets.values():
@@ -173,7 +173,7 @@ def _broken(
 SHOWN = 2
 """The most statements to offer."""
 _KEYWORDS = {"global_batch": "batch", **dict.fromkeys(("freeze_vision", "freeze_projection", "freeze_language"), "vlm")}
-"""The statements of words that are not their names."""
+"""Statements whose keyword differs from the name that they decide."""
 
 _OF_HUB = {
     **dict.fromkeys(("dataset.hf_dataset.dataset_name", "dataset.hf_dataset.path_or_dataset"), "write `data hf {}`"),
@@ -184,7 +184,7 @@ _OF_HUB_OTHERWISE = "`data hf` names one data set, with at most one split and on
 
 
 def instead(plan: Plan, path: str, value: Any, by: str = "set") -> str:
-    """The help for a `set` of a field that the plan decides, or for the `derive` of a rule."""
+    """Return the help for a `set`, or a rule's `derive`, of a field that the plan decides."""
     word = next((s.word for _, group in sections(plan) for s in group if s.path == path and s.word), "")
     if word == "pack":
         return "write `pack=on` or `pack=off` after the folder or name of `data`"
@@ -201,7 +201,7 @@ def instead(plan: Plan, path: str, value: Any, by: str = "set") -> str:
 
 
 def _statements(plan: Plan, path: str, value: Any, word: str) -> Iterator[str]:
-    """The statements that give the field this value; those with a second policy if one is not enough."""
+    """Yield the statements that give the field this value; if no single value does, pins with a second policy."""
     section = next((s for s in ("layout", "batch", "policy") if hasattr(getattr(plan, s), word)), None)
     if section is None or word not in (*axes.PINNED, *RUN):
         return
@@ -222,7 +222,7 @@ def _statements(plan: Plan, path: str, value: Any, word: str) -> Iterator[str]:
 
 
 def _values(word: str, value: Any) -> list[Any]:
-    """The values of a word that may give a field a value."""
+    """Return the values of a keyword to try in order to give its field this value."""
     axis, words = axes.BY_NAME.get(word), RUN[word].words if word in RUN else ()
     kind = axis.kind if axis else ""
     if axis and kind == "set":
@@ -234,7 +234,7 @@ def _values(word: str, value: Any) -> list[Any]:
 
 
 def _stated(values: Mapping[str, Any]) -> str:
-    """Write the values as one statement, or as pins: a set of one word without brackets, a text in quotes."""
+    """Format values as one statement or as pins: a set of one word without brackets, a text in quotes."""
     (word, value), *rest = values.items()
     if (keyword := _KEYWORDS.get(word, word)) in STATEMENTS and not rest:
         return f"{keyword} {axes.written(value)}"
@@ -247,7 +247,7 @@ def _stated(values: Mapping[str, Any]) -> str:
 
 Condition = Callable[[Plan], bool]
 MUON = "dist_muon"
-"""Bridge's Muon; without the prefix each replica would hold the whole optimizer state."""
+"""Bridge's distributed Muon; without the prefix, each replica would hold the whole optimizer state."""
 
 
 def _always(_: Plan) -> bool:
@@ -267,13 +267,13 @@ def _fsdp(p: Plan) -> bool:
 
 
 def _reduces_tokens(p: Plan) -> bool:
-    """Whether Bridge refuses another mean of the loss: masked tokens under context parallelism (bridge
+    """Whether Bridge requires a loss averaged per token: for masked tokens under context parallelism (bridge
     training/config.py:1450)."""
     return p.layout.cp > 1 and masks_tokens(p)
 
 
 def _fused_offload(p: Plan) -> bool:
-    """Whether the run offloads the input of whole fused experts, for which no axis has a word."""
+    """Whether the run offloads the input of whole fused experts, which no axis can state."""
     return not p.policy.offload_modules and p.set.get("model.offload_modules") == ["fused_group_mlp"]
 
 
@@ -294,7 +294,7 @@ _FREE: dict[str, Condition] = {
     # Bridge turns it off under FSDP (bridge training/config.py:1091); else it follows the gathered format
     "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag": lambda p: _fsdp(p) and p.set.get(GATHERS["fp8"], True),
     "model.calculate_per_token_loss": lambda p: not _reduces_tokens(p),
-    # FSDP turns it off where it registers buffers for symmetric memory (bridge training/config.py:1086)
+    # FSDP turns it off if it registers buffers for symmetric memory (bridge training/config.py:1086)
     "ddp.average_in_collective": lambda p: (
         not _reduces_tokens(p) and (not _fsdp(p) or bool(p.set.get("ddp.disable_symmetric_registration")))
     ),
@@ -304,14 +304,14 @@ _FREE: dict[str, Condition] = {
     "ddp.overlap_grad_reduce": _muon,
     "ddp.overlap_param_gather": _muon,
     GRANULARITY: lambda p: not p.policy.recompute and p.set[GRANULARITY] == "selective",
-    # with moments in FP32 another implementation of the same state
+    # with FP32 moments, it is another implementation of the same state
     "optimizer.use_precision_aware_optimizer": lambda p: p.policy.moments == "fp32" and p.policy.offload == "none",
     "optimizer.main_grads_dtype": lambda p: p.policy.moments != "fp32",
-    # only a folder to save in or load from needs the format of FSDP (bridge training/config.py:1099)
+    # only a folder to save to or load from needs FSDP's format (bridge training/config.py:1099)
     "checkpoint.ckpt_format": lambda p: is_mock(p) and not {"checkpoint.save", "checkpoint.load"} & p.set.keys(),
     # mock data needs no tokenizer
     "tokenizer.tokenizer_type": is_mock,
-    # a corpus may have another tokenizer than the model's repository, or that repository none
+    # a corpus may need another tokenizer than the model's repository has, or the repository has none
     "tokenizer.tokenizer_model": lambda p: is_mock(p) or tokenizer(p)["tokenizer_type"] != "NullTokenizer",
     "tokenizer.use_tokenizer_vocab_size": is_mock,
 }
@@ -327,14 +327,14 @@ UNPRICED: Mapping[str, tuple[Condition, str]] = {
         "the kernels of ncclep have other rates and buffers",
     ),
 }
-"""Free fields without a word or a price, each with its condition and how the estimate is wrong."""
+"""Free fields that no keyword states and the estimate ignores, each with its condition and the estimate's error."""
 OLDER: Mapping[str, str] = {
     # core transformer/transformer_config.py:2365 and :1835: both change what the plan decides
     "model.enable_cuda_graph": "`pin cuda_graph`, such as `pin cuda_graph=[moe_router, moe_preprocess]`",
     "model.external_cuda_graph": "`pin cuda_graph`, such as `pin cuda_graph=[moe_router, moe_preprocess]`",
     "model.moe_layer_recompute": "`pin recompute=moe`",
 }
-"""Switches of older releases that Megatron-Core turns into decided fields, each with the statement for it."""
+"""Older switches that Megatron-Core turns into decided fields, each with the statement to use instead."""
 
 UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
     "model.moe_grouped_gemm": (True, _always, "each expert is then a product of its own, with its own launches"),
@@ -372,7 +372,7 @@ UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
     ),
     "dist.use_torch_fsdp2": (False, _always, "PyTorch then shards the parameters too, and gathers them in each layer"),
 }
-"""Undecided fields with a cost: what the estimate has, where another value matters, and how the estimate is wrong."""
+"""Undecided fields with a cost: the estimate's value, when another matters, and how the estimate is then wrong."""
 _CONDITIONS = _FREE | {path: holds for path, (holds, _) in UNPRICED.items()}
 
 
@@ -382,7 +382,7 @@ def is_free(path: str, plan: Plan) -> bool:
 
 
 def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
-    """Report each field that the release does not have, with the oldest release that has it."""
+    """Report each field that the plan needs and its release lacks, with the oldest release that has it."""
     release = p.target
     for s in lacking(plan):
         at, word, oldest = p.spans.get(s.word or "", p.spans["hardware"]), s.word, first_with(s.path)
@@ -390,7 +390,7 @@ def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
     if plan.samples and plan.samples.source == "hf" and not has("dataset.hf_dataset", release):
         oldest = first_with("dataset.hf_dataset")
         yield error("plan.not_in_release:data-set", p.spans["data"], release=release, oldest=oldest)
-    # where a function of the release reads images
+    # whether a function of the release reads images
     by_function = place("EnergonDatasetConfig", plan.target.bridge) is not None
     if family(plan.family).encoder not in (None, QWEN_VL) and by_function and not is_mock(plan):
         yield error("plan.not_in_release:images", p.spans["data"], release=release, newest=NEWEST.bridge)

@@ -1,8 +1,8 @@
-"""What a plan assigns, and what of it a recipe states.
+"""Find the fields that a plan assigns, and those that its recipe must state.
 
-`sections` takes the rows of the table that hold for the plan, with what rules derive and a run sets. `stated` leaves
-out what Bridge's common function gives anyway, so that each decision is in one place. `known_values` has the fields
-that the plan does not decide: values of the common function, and defaults.
+`sections` takes the table's rows that apply to the plan and the fields that rules derive and a run sets. `stated`
+omits values that Bridge's common function sets anyway, so that each decision is in one place. `known_values` also has
+the fields that the plan does not decide: values of the common function, and defaults.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ RESETS = {
     "model.moe_deepep_num_sms": None,
     "model.moe_hybridep_num_sms": None,
 }
-"""Fields of Bridge's recipes that contradict decided ones, with AutoBridge's values."""
+"""Fields in Bridge's recipes that would contradict decided fields, with AutoBridge's values."""
 
 
 def resets(bridge: str) -> dict[str, Any]:
-    """The fields of RESETS that a release has."""
+    """Return the fields of `RESETS` that a release has."""
     return {path: value for path, value in RESETS.items() if has(path, bridge)}
 
 
 def planned(plan: Plan) -> Planned:
-    """Collect what the rows read of a plan."""
+    """Collect what the table's rows read from a plan."""
     kin, given, a, adapter = family(plan.family), provided(plan.hf, plan.target.bridge), plan.adapter, None
-    # Whether Bridge gives a pattern of MTP to a model that has none, as before 0.6 to every hybrid
+    # Whether Bridge gives an MTP pattern to a model without MTP, as it does to every hybrid before 0.6
     stray = bool(given.get("mtp_hybrid_override_pattern")) and not given.get("mtp_num_layers")
     if a is not None:
         options = (a.method, a.rank, a.alpha, a.dropout, frozenset(a.targets), a.experts, a.normalized, a.regather)
@@ -64,9 +64,9 @@ def planned(plan: Plan) -> Planned:
 
 
 def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
-    """Every assignment of the recipe under its heading, in order; the user's `set` statements come last.
+    """Return every assignment under its heading, in order; the user's `set` statements come last.
 
-    What the release has no field for is left out; `lacking` has what the plan asks for all the same.
+    Fields that the release lacks are omitted; `lacking` has those that the plan needs.
     """
     bridge = plan.target.bridge
     found = [(title, [s for s in settings if has(s.path, bridge)]) for title, settings in _wanted(plan)]
@@ -74,7 +74,7 @@ def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
 
 
 def lacking(plan: Plan) -> list[Setting]:
-    """What the plan decides to use and its release of Bridge has no field for, by the newest release's names."""
+    """Return the settings that the plan uses but its Bridge release has no field for, by the newest release's names."""
     bridge = plan.target.bridge
     wanted = [s for _, settings in _wanted(plan) for s in settings]
     arguments = [
@@ -94,8 +94,8 @@ def _wanted(plan: Plan) -> list[tuple[str, list[Setting]]]:
     paths = {word: path_of(word) for word in plan.derived}
     derived = {path: Setting(path, _spelled(plan.derived[word], path, plan), word) for word, path in paths.items()}
     out = [(title, [derived.pop(s.path, s) for s in settings]) for title, settings in out]
-    own = {p: v for p, v in plan.set.items() if p not in CHOICES}  # those are in the dataset
-    # Build each section that is None by default, if a field of it is set and no setting builds the section
+    own = {p: v for p, v in plan.set.items() if p not in CHOICES}  # the dataset has those
+    # Build each section that is None by default if one of its fields is set and no setting builds it
     every = {s.path: s.value for _, settings in out for s in settings}
     calls = (path for outer, v in every.items() for path, inner in arguments(outer, v) if isinstance(inner, Call))
     built = {*every, *calls}
@@ -110,11 +110,11 @@ def _wanted(plan: Plan) -> list[tuple[str, list[Setting]]]:
 
 
 def decided_fields(plan: Plan, *, every: bool = False) -> dict[str, Any]:
-    """Each field that the plan decides, by path, in the form of `values.normalise`: plain JSON for the lock.
+    """Return each field that the plan decides, by path, as normalised by `values.normalise`: plain JSON for the lock.
 
-    The resolved configuration must have the same normalised values. The vocabulary is the model's own and therefore
-    absent; environment variables are in ``plan["env"]``. With `every`, also fields that Megatron does not read in this
-    plan, and those that Bridge copies to another field, which has the value where the first is unset.
+    The resolved configuration must have the same normalised values. The vocabulary is absent because it is the model's;
+    environment variables are in ``plan["env"]``. With `every`, include fields that Megatron does not read in this plan,
+    and fields that Bridge copies over another one, which keeps its value if they are unset.
     """
     decided = (s for _, settings in sections(plan) for s in settings if s.word)
     wanted = (s for s in decided if every or s.word == "set" or (s.read and s.path not in COPIED.values()))
@@ -130,7 +130,7 @@ def comparable(setting: Setting) -> bool:
 
 
 def _spelled(value: Any, path: str, plan: Plan) -> Any:
-    """Turn the name of a dtype, or of a member of the field's enumeration, into that object."""
+    """Convert the name of a dtype, or of a member of the field's enumeration, to that object."""
     if isinstance(value, str) and value.startswith("torch."):
         return Dtype(value.removeprefix("torch."))
     bridge = plan.target.bridge
@@ -144,12 +144,12 @@ Sections = list[tuple[str, list[Setting]]]
 
 
 def stated(plan: Plan) -> Sections:
-    """The recipe's assignments under their headings, in order; the user's `set` statements come last."""
+    """Return the recipe's assignments under their headings, in order; the user's `set` statements come last."""
     known = given(planned(plan))
     every = dict(sections(plan))
     own = {s.path: s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)}
     found: Sections = []
-    # Where a run saves its checkpoints and goes on from them, and what it logs, unless a rule derives it
+    # The settings for saving and resuming checkpoints and for logging, unless a rule derives them
     folder, derived = checkpoint_folder(plan), {path_of(name) for name in plan.derived}
     start = "the imported weights" if plan.task in FINE_TUNES or fine_tuning.FIELD in plan.set else "scratch"
     goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
@@ -161,7 +161,7 @@ def stated(plan: Plan) -> Sections:
         found.append((title, []))
         for s in (inner for outer in settings for inner in _inside(plan, outer)):
             if isinstance(s.value, Call):
-                # what the run sets of the arguments of a section that is built needs no line of its own
+                # what the run sets in a section that is built becomes an argument there, not a separate line
                 set_ = {name: own.pop(f"{s.path}.{name}", None) for name in s.value.kwargs}
                 kwargs = {n: v if (mine := set_[n]) is None else mine.value for n, v in s.value.kwargs.items()}
                 s = evolve(s, value=evolve(s.value, kwargs=kwargs))
@@ -171,11 +171,11 @@ def stated(plan: Plan) -> Sections:
                     continue
             found[-1][1].append(s)
             for path, value in arguments(s.path, s.value):
-                if isinstance(value, Call):  # the defaults of an object that a call builds inside
+                if isinstance(value, Call):  # the defaults of an object that the call builds as an argument
                     of = sections_of().get(path, {}).items()
                     known |= {f"{path}.{n}": f.get("others", {}).get(value.name, f["default"]) for n, f in of}
             known |= dict(arguments(s.path, s.value))
-    # Move the settings of each decision to the last heading that has one of them; one with its own reason stays
+    # Move each decision's settings to the last heading that has one of them; a setting with its own reason stays
     decisions = {d.name for d in plan.decisions}
     home = {s.word or "": title for title, settings in found for s in settings if s.word in decisions and not s.why}
     to = [(s, title, title if s.why else home.get(s.word or "", title)) for title, settings in found for s in settings]
@@ -187,8 +187,8 @@ def stated(plan: Plan) -> Sections:
 
 
 def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
-    """Whether Bridge's common variables all belong to the plan, and the variables to state besides; a release without
-    variables in its configuration has no common ones."""
+    """Return whether the plan has all of Bridge's common variables, and the variables to state besides them; a release
+    without variables in its configuration has no common ones."""
     every = {**plan.env, **{n.removeprefix(_VARIABLE): v for n, v in plan.set.items() if n.startswith(_VARIABLE)}}
     if not BY_VERSION[plan.target.bridge].env_vars or not every.keys() >= VARIABLES.keys():
         return False, every
@@ -196,9 +196,8 @@ def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
 
 
 def given(w: Planned) -> dict[str, Any]:
-    """Values that fields have although the recipe has no line for them: defaults of Bridge's common function, of the
-    precision and of `comm_overlap`.
-    """
+    """Return the values of fields that the recipe need not state: defaults of Bridge's common function, the precision
+    and `comm_overlap`."""
     precision = w.precision_facts
     many = w.layout.dp > 1  # bridge training/comm_overlap.py:576
     return {
@@ -222,17 +221,17 @@ def given(w: Planned) -> dict[str, Any]:
 
 
 def arguments(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The fields that a call states, and those of the calls in it."""
+    """Yield the fields that a call and the calls inside it state."""
     for name, inner in value.kwargs.items() if isinstance(value, Call) else ():
         yield f"{path}.{name}", inner
         yield from arguments(f"{path}.{name}", inner)
 
 
 def _inside(plan: Plan, s: Setting) -> list[Setting]:
-    """A dataset of the class that the common function has, as its fields; any other setting as it is."""
+    """Split a dataset of the common function's class into its fields; return any other setting unchanged."""
     if s.path != "dataset" or s.value.name != COMMON[plan.task].dataset:
         return [s]
-    inside = ((k, v) for k, v in s.value.kwargs.items() if k != "seq_length")  # which has a row of its own
+    inside = ((k, v) for k, v in s.value.kwargs.items() if k != "seq_length")  # which has a separate row
     return [Setting(f"dataset.{k}", v, s.word, _WHY.get(k, "")) for k, v in inside]
 
 
@@ -242,7 +241,7 @@ _STEPS = "every step in the log, for `moedsl results`; TensorBoard only if the r
 
 
 def checkpoint_folder(plan: Plan) -> str | None:
-    """The folder where a run saves and loads checkpoints; None if it saves none."""
+    """Return the folder where a run saves and loads checkpoints; None if it saves none."""
     folder = plan.set.get("checkpoint.save")
     return folder if folder or is_mock(plan) else f"nemo_experiments/{function_name(plan)}/checkpoints"
 
@@ -262,8 +261,8 @@ _OF_TASK: Mapping[str, Mapping[str, Any]] = {
     "sft": {**_TUNED, "optimizer.lr": 5e-6},
     "peft": {**_TUNED, "optimizer.lr": 1e-4},
 }  # fmt: skip
-"""Further values of the common functions, by task (bridge recipes/common.py): a recipe states its own, or no row has
-them."""
+"""Further values of the common functions, by task (bridge recipes/common.py), which a recipe overrides or no row
+has."""
 _BOTH = {
     "optimizer.weight_decay": 0.1,
     "optimizer.bf16": True,
@@ -275,21 +274,21 @@ _BOTH = {
     "logger.log_timers_to_tensorboard": True,
     "tokenizer.pad_vocab_size": False,
 }
-"""What these functions, their optimizer (bridge recipes/utils/optimizer_utils.py:100) and the tokenizer's constructor
-(bridge training/tokenizers/config.py:93) give to every run."""
+"""Values that these functions, their optimizer (bridge recipes/utils/optimizer_utils.py:100) and the tokenizer's
+constructor (bridge training/tokenizers/config.py:93) set in every run."""
 _UNKNOWN = ("required", "factory", "unknown")
-"""What the list of fields has in place of a value that it does not know."""
+"""What the field data has in place of an unknown value."""
 
 
 def known_values(plan: Plan, model: Model) -> dict[str, Any]:
-    """The value of each field of the recipe, where it is known without Bridge."""
+    """Return the value of each field of the recipe that is known without Bridge."""
     settings = [s for _, group in stated(plan) for s in group]
     built = {s.path: s.value for s in settings if isinstance(s.value, Call)}
     built |= {path: v for s in settings for path, v in arguments(s.path, s.value) if isinstance(v, Call)}
     bridge = plan.target.bridge
     classes = {"model": provider(model), "dataset": dataset_class(model.vision is not None, plan.task, is_mock(plan))}
     classes |= {path: call.name for path, call in built.items() if path not in classes}
-    # The defaults of the sections that are built from their class, and not by a function
+    # The defaults of sections that are built from their class, not by a function
     known = {}
     for f in fields(bridge).values():
         section = f.path.rpartition(".")[0]
@@ -313,6 +312,6 @@ def known_values(plan: Plan, model: Model) -> dict[str, Any]:
 
 
 def _plain(path: str, value: Any) -> Any:
-    """The value as JSON; a dtype by its name."""
+    """Return a value as JSON; a dtype by its name."""
     plain = value.name if isinstance(value, Call) else normalise(path, value)
     return plain.removeprefix("torch.") if isinstance(plain, str) else plain

@@ -4,12 +4,12 @@ All of it is data and small functions over it; nothing here reads a run file or 
 
 - `axes.py` is the one table of axes: what a plan decides, each with its kind, words and role. `operators.py` and
   `symbols.py` have the operators and names of expressions.
-- `facts.py` has the classes of models, GPUs, towers and sites, `fine_tuning.py` those of adapters, weights and samples,
-  `calibration.py` the constants of the estimates; `units.py` their units.
+- `facts.py` has the classes for models, GPUs, vision towers and sites, `fine_tuning.py` for adapters, weights and
+  samples, `calibration.py` the constants of the estimates and `units.py` their units.
 - `machines.py`: which GPU counts and rank groups exist, and where ranks are placed.
 - `fields.py` reads the packed tables of Bridge's fields for each release (`releases.py`) without Bridge, and suggests
-  fields for mistyped ones. `families.py`, `values.py` and `common.py` say what Bridge makes of a model family, and what
-  it refuses. `recipes.py` has the recipes of the wheel, `secrets.py` the fields that hide values.
+  fields for mistyped ones. `families.py`, `values.py` and `common.py` state how Bridge treats a model family and what
+  it refuses. `recipes.py` has the recipes in Bridge's wheel, `secrets.py` the fields that hide values.
 
 To add an axis or a GPU: CONTRIBUTING.md lists the places. Imports `support` only.
 """

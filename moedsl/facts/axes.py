@@ -1,7 +1,7 @@
-"""Define the axes of a plan: every value that the solver decides, its type, and its number in a column.
+"""Define the axes of a plan: every value that the solver decides, its type, and its integer code in a column.
 
-Columns hold only integers. An enumerated axis holds the index of the word in its `words`; a set axis holds a bit mask
-over its `words` (bit i is ``words[i]``); a flag holds 0 or 1.
+Columns hold only integers: for an enumerated axis, the index of the word in its `words`; for a set axis, a bit mask
+over its `words` (bit i is ``words[i]``); for a flag, 0 or 1.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PHASES = ("fit", "scale", "profile", "throughput")
 
 
 Role = Literal["parallel", "shape", "held", "moved", "follows"]
-"""A size that divides the GPUs, another size of the mesh, a policy of what memory holds, a policy of how data moves and
-kernels are launched, a value that follows from the axes."""
+"""`parallel`: a size that divides the GPUs; `shape`: another size of the mesh; `held`: a policy on what memory holds;
+`moved`: a policy on how data moves and kernels are launched; `follows`: a value derived from the axes."""
 Mesh = Literal["", "pipeline", "attention", "experts"]
-"""The mesh that a size belongs to; the pipeline is shared by both."""
+"""The mesh that a size belongs to; both meshes share the pipeline."""
 End = Literal["", "high", "low"]
-"""The end of an axis: its largest or smallest value, which for a set is the empty set; "" is neither."""
+"""One extreme of an axis: `high` is its largest value, `low` its smallest (for a set, the empty set), "" is neither."""
 LAST = 99
 
 
@@ -43,33 +43,33 @@ class Axis:
     role: Role = field(kw_only=True)
     mesh: Mesh = field(kw_only=True, default="")
     place: int = field(kw_only=True, default=LAST)
-    """Its position in lists of plans; policies with a position describe a layout best."""
+    """Its position in its section of a plan; policies with a position are also in `SUMMARY`."""
     quiet: bool = field(kw_only=True, default=False)
-    """Whether a short text names it only if it is on."""
+    """Whether short texts omit it when it is off."""
     opened: bool = field(kw_only=True, default=True)
-    """Whether a phase opens it for every model; else it has one value unless the run or a rule states others."""
+    """Whether the search may vary it for every model; else it has one value unless the run or a rule adds some."""
     least_memory: End = field(kw_only=True, default="")
-    """The end that never uses more memory than another value, for the search's bounds; "" if that depends."""
+    """The extreme that never uses more memory than another value, for the search's bounds; "" if it varies."""
     least_time: End = field(kw_only=True, default="")
-    """The end that is never slower than another value."""
+    """The extreme that is never slower than another value; "" if it varies."""
     splits_activations: bool = field(kw_only=True, default=False)
-    """Whether it divides activations alone: weights, gradients and optimizer state of a rank do not depend on it."""
+    """Whether it affects only activations: a rank's weights, gradients and optimizer state do not depend on it."""
 
     @property
     def off(self) -> int:
-        """The code of a size of 1, of the first word, of no words, or of off."""
+        """The code of the off value: size 1, the first word, the empty set, or off."""
         return 1 if self.kind == "int" else 0
 
     @property
     def section(self) -> str:
-        """The section of a plan with this axis: layout, batch or policy."""
+        """The plan section that contains this axis: layout, batch or policy."""
         if self.role in ("held", "moved"):
             return "policy"
         return "layout" if self.mesh else "batch"
 
     @property
     def is_format(self) -> bool:
-        """Whether its words are formats of numbers."""
+        """Whether its values are number formats."""
         return "bf16" in self.words
 
     def is_on(self, value: object) -> bool:
@@ -77,7 +77,7 @@ class Axis:
         return value != self.decode(self.off)
 
     def encode(self, value: int | str | bool | Iterable[str]) -> int:
-        """Encode a plan's value as the integer of a column; raises ValueError for an unknown word."""
+        """Encode a plan's value as a column integer; raise ValueError for an unknown word."""
         if self.kind == "enum":
             return self.words.index(str(value) if value else "none")
         if self.kind == "set":
@@ -149,14 +149,14 @@ AXES: tuple[Axis, ...] = (
         role="held", quiet=True, opened=False, least_time="high",
     ),
 )  # fmt: skip
-"""The axes in the order of a plan's decisions; of equally good layouts, the one with the smaller first value wins."""
+"""The axes in the order of a plan's decisions; among equally good layouts, the smallest values in this order win."""
 FOLLOWING: tuple[Axis, ...] = (
     Axis("dp", "int", "data parallel size: replicas of the attention mesh", role="follows", mesh="attention", place=3),
     Axis("edp", "int", "replicas of an expert's shard", role="follows", mesh="experts", place=8),
     Axis("sequence_parallel", "flag", "", role="follows", mesh="attention"),
     Axis("num_microbatches", "int", "", role="follows"),
 )
-"""Values that follow from the axes; a run that pins one requires it. A rule's reason documents those without a text."""
+"""Values derived from the axes; pinning one requires that value. A rule's reason documents those without a text."""
 
 
 def _names(*roles: Role, where: Callable[[Axis], bool] = lambda _: True) -> tuple[str, ...]:
@@ -164,13 +164,13 @@ def _names(*roles: Role, where: Callable[[Axis], bool] = lambda _: True) -> tupl
 
 
 def _listed(section: str) -> tuple[str, ...]:
-    """The sizes and policies of a section of the plan, in order."""
+    """Return the sizes or policies of a plan section, in order."""
     found = [a for a in (*AXES, *FOLLOWING) if a.section == section and (a.role != "follows" or a.kind == "int")]
     return tuple(a.name for a in sorted(found, key=lambda a: a.place))
 
 
 def _ranks(mesh: Mesh) -> tuple[str, ...]:
-    """The sizes whose product is the number of GPUs, the fastest first as Megatron-Core numbers ranks."""
+    """Return the sizes whose product is the GPU count, fastest-varying first as Megatron-Core numbers ranks."""
     data = tuple(a.name for a in FOLLOWING if a.mesh == mesh and a.kind == "int")
     return (
         *_names("parallel", where=lambda a: a.mesh == mesh),
@@ -186,9 +186,9 @@ PINNED = (*BY_NAME, *DERIVED, "pipeline_layout")
 SIZES = _names("parallel")
 """The sizes that divide the GPUs."""
 MESH = tuple(sorted(_names("parallel", "shape"), key=lambda n: BY_NAME[n].mesh != "pipeline"))
-"""The axes of a mesh in the order of the search: only few pairs of pipeline sizes have a layout, so they come first."""
+"""The mesh axes in search order; pipeline sizes come first because few pairs of them have a layout."""
 WEIGHTS = tuple(n for n in MESH if not BY_NAME[n].splits_activations)
-"""The axes of a mesh that decide the weights of a rank."""
+"""The mesh axes that decide a rank's weights."""
 MEMORY_POLICIES = _names("held")
 """Policies that decide what is held in memory."""
 TRANSPORT_POLICIES = _names("moved")
@@ -200,27 +200,27 @@ SUMMARY = tuple(a.name for a in AXES if a.role in ("parallel", "shape") or a.pla
 """The axes that describe a layout best."""
 SETS = tuple(a.name for a in AXES if a.kind == "set")
 MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
-"""Every word of a set, in the order in which lists of them are written."""
+"""Every word of the set axes, in the order in which lists are written."""
 
 
 def named_value(name: str, value: Any) -> Any:
-    """Write the value of a name as JSON; a version as 0.6.2."""
+    """Convert a named value to JSON; a version becomes text such as 0.6.2."""
     return releases.as_text(value) if name in releases.NAMES else json_value(value)
 
 
 def show(value: object) -> str:
-    """Write a value of a plan's JSON as plans do: on and off, `+` between the words of a set."""
+    """Format a plan's JSON value as plans print it: on or off for a flag, `+` between the words of a set."""
     return _joined(value, "+")
 
 
 def written(value: object) -> str:
-    """Write a value as in the language: a set is `[moe_act, mlp]`, or none."""
+    """Format a value as a run file writes it: a set is `[moe_act, mlp]`, or none if empty."""
     text = _joined(value, ", ")
     return f"[{text}]" if isinstance(value, list | tuple) and value else text
 
 
 def label(value: object) -> str:
-    """Write a value as a part of a run's name."""
+    """Format a value for use in a run's name."""
     return _joined(value, "_")
 
 
@@ -231,14 +231,13 @@ def _joined(value: object, sign: str) -> str:
 
 
 def pairs(values: Mapping[str, object]) -> str:
-    """Write values by name as plans do, `ep=64 recompute=moe_act`; a text that is not a word is in quotes."""
+    """Format named values as plans print them, `ep=64 recompute=moe_act`; quote texts that are not identifiers."""
     words = ((n, f'"{v}"' if isinstance(v, str) and not v.isidentifier() else show(v)) for n, v in values.items())
     return " ".join(f"{name}={word}" for name, word in words)
 
 
 def json_value(value: Any) -> Any:
-    """Convert a value to JSON: a set to a list in the order of `MEMBERS`, then of the alphabet, a whole float to an
-    integer."""
+    """Convert a value to JSON: a set to a list in `MEMBERS` order, then alphabetical; a whole float to an integer."""
     if isinstance(value, frozenset):
         return sorted(value, key=lambda w: (MEMBERS.index(w) if w in MEMBERS else len(MEMBERS), w))
     if isinstance(value, tuple):
@@ -253,4 +252,4 @@ COMPOSITES: dict[str, dict[str, dict[str, bool]]] = {
         "delayed": {"ep_overlap": True, "delay_wgrad": True},
     }
 }
-"""Names that `isolate` may vary and that are several axes at once, with the values of each word."""
+"""Names that `isolate` may vary and that set several axes at once, with the axis values for each word."""

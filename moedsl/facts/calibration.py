@@ -1,7 +1,7 @@
-"""Define the numbers of the machine that the estimates need: shares of peaks, launches, hops, and what they mean.
+"""Define the machine constants that the estimates need: shares of peak rates, launch times, hop times and so on.
 
 `calibration any { ... }` (stdlib/calibration/any.moe) declares each with its unit, its range, its source and how to
-measure it. `calibration NAME { ... }` states those of one generation of GPUs, and `moedsl calibrate` fits them to
+measure it. `calibration NAME { ... }` states the values for one GPU generation; `moedsl calibrate` fits them to
 measured runs.
 """
 
@@ -17,7 +17,7 @@ UNITS: Mapping[str, float] = {
     "share": 1.0, "times": 1.0, "passes": 1.0, "tokens": 1.0, "numbers": 1.0, "bytes": 1.0,
     "s": 1.0, "ms": 1e-3, "us": 1e-6, "days": 86400.0, "parameters/s": 1.0, "MiB": 2.0**20, **SCALES,
 }  # fmt: skip
-"""The units of a constant, in seconds, bytes, FLOP/s, or one."""
+"""The units of constants, each in base units: seconds, bytes, FLOP/s, or one."""
 _ALIKE = (
     {"share", "times", "passes"},
     {"s", "ms", "us", "days"},
@@ -25,32 +25,32 @@ _ALIKE = (
     {"GB/s", "TB/s"},
     {"TFLOPS", "PFLOPS"},
 )
-"""The units of one kind."""
+"""Sets of units that measure the same quantity."""
 RATIOS = ("share", "times")
 """Units whose numbers may be written in percent."""
 
 
 @frozen
 class Constant:
-    """One number as it is declared; `value`, `low` and `high` are in its unit."""
+    """One declared constant; `value`, `low` and `high` are in its unit."""
 
     name: str
     value: float
-    """Where a generation does not state it, and where a fit from scratch starts."""
+    """The default for generations that do not state it, and the start of a fit from scratch."""
     unit: str
     low: float
-    """Outside this range it would mean something else."""
+    """The lower bound; outside `low` to `high` the number would mean something else."""
     high: float
     about: str
     measure: str
     """How to measure it."""
     spread: float = 0.0
-    """The likely distance from `value`, as a share of it; 0 is not fitted."""
+    """The likely deviation from `value`, as a share of it; 0 if it is not fitted."""
     source: str = ""
 
     @property
     def scale(self) -> float:
-        """The unit in base units."""
+        """The size of the unit in base units."""
         return UNITS[self.unit]
 
     @property
@@ -64,7 +64,7 @@ class Constant:
 
 @frozen
 class Constants:
-    """The numbers of one generation, in base units; stdlib/calibration/any.moe has the meaning of each."""
+    """The constants of one GPU generation, in base units; stdlib/calibration/any.moe explains each."""
 
     known: Mapping[str, Constant] = field(eq=False, repr=False)
 
@@ -193,8 +193,10 @@ class Constants:
         return [getattr(self, f"{stem}_{word}", otherwise) for word in words]
 
     def ends(self, name: str) -> dict[str, float]:
-        """Return a constant in each case of the memory estimate, in base units. One that a generation states itself is
-        known, and has no range."""
+        """Return a constant's value in each case of the memory estimate, in base units.
+
+        A value that the generation states is known, so all cases are equal.
+        """
         known, value = self.known[name], getattr(self, name)
         if value != known.value * known.scale:
             return {"low": value, "best": value, "high": value}
@@ -209,7 +211,7 @@ NAMES = tuple(f.name for f in fields(Constants) if f.name != "known")
 
 
 def made(known: Mapping[str, Constant], stated: Mapping[str, float]) -> Constants:
-    """Make a generation's constants: those that it states, in their units, and the declared values."""
+    """Build a generation's constants from the values that it states, in their units, else the declared values."""
     values = {name: stated.get(name, c.value) * c.scale for name, c in known.items()}
     return Constants(known, **values)
 
@@ -220,12 +222,12 @@ def fitted(c: Constants) -> dict[str, Constant]:
 
 
 def first_guess(c: Constants) -> Constants:
-    """Return the constants before any run is known: the declared value of each that a fit may move."""
+    """Return the constants as before any measured run: each that a fit may move has its declared value."""
     return evolve(c, **{name: known.value * known.scale for name, known in fitted(c).items()})
 
 
 def wrong(c: Constant, before: Constant | None = None) -> Iterator[str]:
-    """Write what is impossible in a declaration, or in one that replaces another, for which formulas were written."""
+    """Yield what is wrong with a declaration; one that replaces `before` must suit the formulas written for that."""
     if c.low > c.high:
         yield f"low {c.low:g} is above high {c.high:g}"
     elif not c.low <= c.value <= c.high:
@@ -241,7 +243,7 @@ def wrong(c: Constant, before: Constant | None = None) -> Iterator[str]:
 
 
 def outside(c: Constants) -> Iterator[str]:
-    """Write which constants are outside their range."""
+    """Yield a message for each constant outside its range."""
     for name, known in c.known.items():
         if not known.low <= c.stated(name) <= known.high:
             yield f"{name} {c.stated(name):g} is not between {known.low:g} and {known.high:g}: {known.about}"

@@ -1,7 +1,7 @@
-"""List what Bridge's common functions for recipes already give, so that a recipe states only what differs.
+"""List the values that Bridge's common recipe functions already set, so that a recipe states only what differs.
 
 NVIDIA's own recipes start from the same functions (bridge recipes/common.py). A test compares each value with Bridge.
-With them come what a validation runs, and whether every microbatch has one shape.
+Also here: how long a validation runs, and whether all microbatches have one shape.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BOTH = {
     "tokenizer.tokenizer_type": "HuggingFaceTokenizer",
     "validation.eval_iters": 32,
 }
-"""What both functions give, or the provider of each model that Bridge builds."""
+"""Values set by the functions of all tasks, or by the provider of each model that Bridge builds."""
 
 _FINE_TUNING = {
     **_BOTH,
@@ -58,17 +58,17 @@ _FINE_TUNING = {
     "train.train_iters": 1000,
     "validation.eval_interval": 100,
 }
-"""What the functions of both tasks that start from weights give."""
+"""Values set by the functions of both fine-tuning tasks."""
 
 
 @frozen
 class Common:
-    """One of Bridge's common functions, with values that it gives."""
+    """One of Bridge's common functions, with values that it sets."""
 
     function: str
     values: Mapping[str, Any]
     dataset: str | None = None
-    """The class of its dataset, if `values` has the fields of that class."""
+    """The class of its dataset if `values` has that class's fields; else None."""
 
 
 MODULE = "megatron.bridge.recipes.common"
@@ -104,7 +104,7 @@ COMMON: Mapping[str, Common] = {
     "sft": Common("_sft_common", _FINE_TUNING),
     "peft": Common("_peft_common", _FINE_TUNING),
 }
-"""The function that a recipe of a task starts from."""
+"""The function that a recipe for each task starts from."""
 
 COPIED = {
     "ddp.grad_reduce_in_fp32": "mixed_precision.grad_reduce_in_fp32",
@@ -113,7 +113,7 @@ COPIED = {
     "model.delay_wgrad_compute": "comm_overlap.delay_wgrad_compute",
     "model.overlap_moe_expert_parallel_comm": "comm_overlap.overlap_moe_expert_parallel_comm",
 }
-"""Fields that Bridge overwrites with another one (bridge training/mixed_precision.py:135, comm_overlap.py:643)."""
+"""Fields that Bridge overwrites, each with its source (bridge training/mixed_precision.py:135, comm_overlap.py:643)."""
 
 ENVIRONMENT, ENVIRONMENT_MODULE = "COMMON_RECIPE_ENV_VARS", "megatron.bridge.recipes.utils.environment_utils"
 VARIABLES: Mapping[str, Any] = {
@@ -123,25 +123,25 @@ VARIABLES: Mapping[str, Any] = {
     "TORCH_NCCL_AVOID_RECORD_STREAMS": 1,
     "TORCH_NCCL_HIGH_PRIORITY": 1,
 }
-"""The variables of Bridge's own recipes, which are those of `ENVIRONMENT`."""
+"""The environment variables that Bridge's own recipes set, as in its `ENVIRONMENT`."""
 
 
 ITERATIONS, INTERVAL, BATCH = (f"validation.{n}" for n in ("eval_iters", "eval_interval", "eval_global_batch_size"))
 
 
 def validation_iterations(task: str, mock: bool) -> int:
-    """Batches of one validation; random tokens need none."""
+    """Return the batches of one validation; mock data needs none."""
     return 0 if mock else COMMON[task].values[ITERATIONS]
 
 
 def validation_interval(task: str) -> int:
-    """Steps between two validations."""
+    """Return the steps between two validations."""
     return COMMON[task].values[INTERVAL]
 
 
 def smallest_validation_batch(micro_batch: int, dp: int, pp: int, vpp: int) -> int:
-    """One microbatch for each replica (bridge training/config.py:1335, training/eval.py:145); PP of them with virtual
-    stages (core pipeline_parallel/schedules.py:1134)."""
+    """Return the sequences in a microbatch per replica (bridge training/config.py:1335, training/eval.py:145), or in PP
+    microbatches with virtual stages (core pipeline_parallel/schedules.py:1134)."""
     return micro_batch * dp * (pp if vpp > 1 else 1)
 
 
@@ -150,7 +150,7 @@ BY_FIELD = (
     ("dataset.enable_in_batch_packing", True, "packed"),
     ("dataset.pad_to_max_length", False, "unpadded"),
 )
-"""The fields of Bridge that make lengths vary, with the value that does; the strongest first."""
+"""Bridge's fields that make lengths vary, each with the value that does so and its shape; the strongest first."""
 
 
 def batch_shapes(sets: Mapping[str, Any]) -> str:

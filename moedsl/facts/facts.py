@@ -13,7 +13,7 @@ from attrs import field, frozen
 from moedsl.facts.calibration import Constants
 
 WIDEST = 256
-"""The widest heads that fused kernels of attention train."""
+"""The widest attention head that fused attention kernels can train."""
 
 
 @frozen
@@ -45,7 +45,7 @@ class Vision:
     """Language-model tokens of one image in the estimate (patches are `merge`**2 times as many)."""
 
 
-@frozen(cache_hash=True)  # most of what is known of a layout is looked up by its model
+@frozen(cache_hash=True)  # models are the keys of most look-ups about layouts
 class Model:
     """A mixture-of-experts transformer; names are Megatron's if it has one."""
 
@@ -174,30 +174,28 @@ class Model:
 
     @property
     def hybrid(self) -> bool:
-        """Tell whether each layer is one block, of a kind in `layer_pattern`."""
+        """Whether each layer is one block, whose kind is in `layer_pattern`."""
         return bool(self.layer_pattern)
 
     @property
     def linear(self) -> bool:
-        """Tell whether some layers have a gated delta net in place of attention."""
+        """Whether some layers have a gated delta net in place of attention."""
         return bool(self.linear_every)
 
     @property
     def sparse(self) -> bool:
-        """Tell whether an indexer picks the keys that a query attends to."""
+        """Whether an indexer picks the keys that a query attends to."""
         return bool(self.indexer_heads)
 
     @property
     def windowed(self) -> bool:
-        """Whether layers with a sliding window have another shape of attention (heads or query groups) than full
-        layers, and so count as a kind of their own.
-        """
+        """Whether window layers differ from full layers in heads or query groups, and so are a separate kind."""
         return bool(self.window_heads or self.window_query_groups or self.full_query_groups)
 
     @property
     def wide_heads(self) -> bool:
-        """Tell whether heads are wider than those of the fused kernels of attention, so that separate ones make each
-        score (te pytorch/attention/dot_product_attention/utils.py:1032, :1055, :1121)."""
+        """Whether heads are too wide for the fused attention kernels, so that separate kernels write out each score
+        (te pytorch/attention/dot_product_attention/utils.py:1032, :1055, :1121)."""
         return self.attention == "gqa" and max(self.head_dim, self.value_dim) > WIDEST
 
     @property
@@ -207,7 +205,7 @@ class Model:
 
     @property
     def kinds_said(self) -> str:
-        """Write the layers of each kind if they differ by more than their MLP: ``23 Mamba, 6 attention, 23 MoE``."""
+        """The layers of each kind as text, ``23 Mamba, 6 attention, 23 MoE``; empty if only their MLPs differ."""
         if self.linear:
             full = self.layers // self.linear_every
             return f"{self.layers - full} gated delta net, {full} attention"
@@ -216,7 +214,7 @@ class Model:
 
     @property
     def layers_said(self) -> str:
-        """Write the layers as text: ``52 layers (23 Mamba, 6 attention, 23 MoE)``."""
+        """The layers as text: ``52 layers (23 Mamba, 6 attention, 23 MoE)``."""
         return f"{self.layers} layers" + (f" ({self.kinds_said})" if self.kinds_said else "")
 
 
@@ -224,7 +222,7 @@ _RATES = {
     "bf16": (), "fp8_blockwise": ("fp8", "mxfp8"), "fp8_current": ("fp8", "mxfp8"), "mxfp8": ("mxfp8", "fp8"),
     "nvfp4": ("nvfp4",),
 }  # fmt: skip
-"""The peaks of `Hardware.tflops` that a precision may use: a GPU with both of 8 bits reaches the same in each."""
+"""The keys of `Hardware.tflops` that each precision may use; a GPU with both 8-bit peaks reaches the same in each."""
 
 
 @frozen
@@ -272,22 +270,22 @@ class Hardware:
 
     @property
     def transposes(self) -> bool:
-        """Tell whether per-tensor FP8 weights need a transposed copy: Blackwell multiplies them in any orientation (te
+        """Whether per-tensor FP8 weights need a transposed copy: Blackwell multiplies them in any orientation (te
         pytorch/utils.py:775)."""
         return self.capability < 10
 
     def rate_of(self, precision: str) -> str:
-        """Name the peak that a precision uses, which is that of BF16 where its own is not stated."""
+        """Return the key in `tflops` of the peak that a precision uses; bf16 if the GPU states no peak for it."""
         return next((rate for rate in _RATES[precision] if rate in self.tflops), "bf16")
 
     @property
     def shown(self) -> float:
-        """The bytes that the driver shows."""
+        """The bytes that the driver reports."""
         return self.visible or self.memory
 
     @property
     def total(self) -> float:
-        """The bytes that a program is told."""
+        """The bytes that a program sees: `torch_total`, else `shown`."""
         return self.torch_total or self.shown
 
 
@@ -296,15 +294,15 @@ class Site:
     """The facts of a cluster that a plan reads."""
 
     storage_write: float = 0.0
-    """Bytes/s that the shared file system takes from the nodes of a job together."""
+    """Bytes/s that the shared file system accepts from all nodes of a job together."""
     gpu_mtbf: float = 0.0
-    """Seconds that a GPU trains between failures that end the job."""
+    """Mean seconds that a GPU trains between failures that end the job."""
     most_lost: float = 0.0
-    """The most seconds of training to lose to one failure."""
+    """The most training, in seconds, that one failure may lose."""
     local_disk: str = ""
     """A folder on each node's own disk; empty if there is none."""
     nodes_per_rack: int = 0
-    """Nodes below the same leaf switches."""
+    """Nodes under the same leaf switches."""
     rails: int = 0
     """Network adapters of a node, each with a leaf switch of its own."""
     chain: bool = False
@@ -349,7 +347,7 @@ MIXER = {
     "mamba_state": "mamba_state_dim",
     "mamba_groups": "mamba_num_groups",
 }
-"""Fields that every provider has; they are meaningful only with a pattern."""
+"""Fields that every provider has; they are meaningful only with a layer pattern."""
 DELTA_NET = {
     "linear_key_heads": "linear_num_key_heads",
     "linear_value_heads": "linear_num_value_heads",
@@ -370,7 +368,7 @@ INDEXER = {
 FIELDS: Mapping[str, str] = {
     word: _M + name for word, name in {**PLAIN, **OR_ZERO, **FLAGS, **MIXER, **DELTA_NET, **INDEXER}.items()
 } | {"query_groups": "model.num_query_groups", "expert_hidden": "model.moe_ffn_hidden_size"}
-"""Fact -> its field, for the line that set it."""
+"""Each fact's Bridge field, to find a fact by its Megatron name and to name the field in messages."""
 
 SHARED: Mapping[str, str] = {
     _M + name: word
@@ -391,11 +389,11 @@ SHARED: Mapping[str, str] = {
         "position_embedding_type": "position_embedding_type",
     }.items()
 }
-"""Fields that state a fact in another form."""
+"""Fields that state a fact in another form, with that fact."""
 COUNTED = ("model.vocab_size", "model.mtp_num_layers", "model.seq_length")
 """Fields of facts that a run states itself."""
 
 
 def facts_by_field() -> Mapping[str, str]:
-    """Each field that only the declaration of a model decides, with the word that declares it."""
+    """Map each field that only a model's declaration decides to the fact that declares it."""
     return {**{field: word for word, field in FIELDS.items() if field not in COUNTED}, **SHARED}

@@ -25,19 +25,19 @@ class Family:
     remote_code: bool = False
     """Whether the configuration class is in the model's repository, not in transformers."""
     config_only: bool = False
-    """Whether the recipe gives Bridge the configuration alone, because Bridge would download all weights."""
+    """Whether the recipe gives Bridge only the configuration, because Bridge would otherwise download all weights."""
     encoder: str | None = None
-    """Bridge's Energon task encoder; a family that has one reads images."""
+    """Bridge's Energon task encoder; None if the family reads no images."""
     language: str | None = None
-    """The method of the provider that gives the one of the language model alone, which Bridge's recipes train."""
+    """The provider's method that returns a provider of only the language model, if Bridge's recipes train only that."""
     mtp: Literal["last", "none", "other"] = "last"
-    """The layers that Bridge builds where a run sets multi-token prediction: like the model's last, none, or others."""
+    """The MTP layers that Bridge builds if a run sets them: like the model's last layer, none, or other layers."""
     hybrid: bool = False
     """Whether each layer is one block, named by a letter of the model's pattern: Mamba-2, attention, experts or MLP."""
 
     @property
     def step_name(self) -> str:
-        """The name of the forward step in Bridge's scripts: the last name of the module."""
+        """The forward step's name in Bridge's scripts: the last component of the module's name."""
         return self.step.rpartition(".")[2]
 
     @property
@@ -50,7 +50,7 @@ QWEN_VL = "QwenVLEnergonTaskEncoderConfig"
 _QWEN3_VL = Family("megatron.bridge.models.qwen_vl.qwen3_vl_step", encoder=QWEN_VL)
 
 _OWN_PROCESSOR = "HFEnergonTaskEncoderConfig"
-"""The encoder of images by the model's own processor."""
+"""The image encoder that uses the model's own processor."""
 
 _FAMILIES = {
     "qwen3_vl_moe": evolve(_QWEN3_VL, mtp="none"),  # bridge models/qwen_vl/qwen3_vl_provider.py:322
@@ -58,9 +58,9 @@ _FAMILIES = {
     # bridge recipes/kimi_vl/h100/kimi_k25_vl.py:68
     "kimi_k25": Family("megatron.bridge.training.vlm_step", remote_code=True, encoder=_OWN_PROCESSOR),
     "gemma4": Family("megatron.bridge.training.vlm_step", encoder=_OWN_PROCESSOR, mtp="other"),
-    "nemotron_h": Family(hybrid=True),  # transformers has its own code; the code of the checkpoint is not used
-    # its bridge lists the checkpoint's tensors (bridge models/mimo_v2_flash/mimo_v2_flash_bridge.py:182)
-    # and its layers of MTP are others (bridge models/mimo_v2_flash/mimo_v2_flash_provider.py:93)
+    "nemotron_h": Family(hybrid=True),  # transformers implements it; the checkpoint's code is not used
+    # its bridge class lists the checkpoint's tensors (bridge models/mimo_v2_flash/mimo_v2_flash_bridge.py:182)
+    # and its MTP layers differ from the last layer (bridge models/mimo_v2_flash/mimo_v2_flash_provider.py:93)
     "mimo_v2_flash": Family(remote_code=True, config_only=True, mtp="other"),
     "step3p5": Family(mtp="other"),  # bridge models/stepfun/step35_bridge.py:390
     "minimax_m3_vl": Family(language="to_text_provider"),  # bridge recipes/minimax/h100/minimax_m3.py:43
@@ -69,12 +69,12 @@ _FAMILIES = {
 
 
 def family(model_type: str) -> Family:
-    """The facts of a family; a family without a line here is a text model that transformers knows."""
+    """Return the facts of a family; a family not listed above is a text model that transformers implements."""
     return _FAMILIES.get(model_type, Family())
 
 
 def provider(model: Model) -> str:
-    """The class of Bridge's configuration for a model; one of a family may extend it."""
+    """Return the name of Bridge's configuration class for a model; a family's own class may extend it."""
     if model.hybrid:
         return "HybridModelProvider"
     if model.vision is not None:
@@ -84,7 +84,7 @@ def provider(model: Model) -> str:
 
 
 def dataset_class(vision: bool, task: str, mock: bool) -> str:
-    """The class of Bridge's configuration for the data of a run."""
+    """Return the name of Bridge's configuration class for a run's data."""
     if vision:
         return "MockVLMSFTDatasetConfig" if mock else "EnergonDatasetConfig"
     return "GPTSFTDatasetConfig" if task in FINE_TUNES and not mock else "GPTDatasetConfig"
@@ -104,14 +104,14 @@ USE = {
     "CanonicalLoRA": "`adapter canonical_lora`",
     "GPTDatasetConfig": "text models that pretrain, or train on `data mock`",
 }
-"""The runs that have a configuration of each class."""
+"""The runs that use each configuration class."""
 
 BUILDERS = "megatron.bridge.data.builders"
 """The module of Bridge's dataset configurations."""
 PREPROCESSING = "dataset.preprocessing"
 CHOICES: Mapping[str, Mapping[str, Call]] = {
     PREPROCESSING: {
-        # what Bridge makes of None (bridge data/builders/gpt_sft.py:71), and asks new callers to say (:105)
+        # Bridge's default for None (bridge data/builders/gpt_sft.py:71), which new callers should state (:105)
         "prompts": Call(
             BUILDERS,
             "PromptCompletionSFTPreprocessingConfig",
@@ -120,7 +120,7 @@ CHOICES: Mapping[str, Mapping[str, Call]] = {
         "chat": Call(BUILDERS, "ChatSFTPreprocessingConfig"),
     }
 }
-"""Fields that a run file sets by a word, with the dataset's value for each; the first word is the default."""
+"""Fields that a run file sets by keyword, with the dataset's value for each keyword; the first is the default."""
 PRESETS: Mapping[str, str] = {
     "gsm8k": "prompts",
     "openmathinstruct2": "prompts",
@@ -128,7 +128,7 @@ PRESETS: Mapping[str, str] = {
     "squad": "prompts",
     "tulu3": "chat",
 }
-"""Bridge's own text data sets of Hugging Face, with the word of `dataset.preprocessing` that reads each (bridge
+"""The Hugging Face text data sets that Bridge names, with the `dataset.preprocessing` keyword that reads each (bridge
 recipes/utils/dataset_utils.py)."""
 _MATHS = ("train", "train_1M", "train_2M", "train_5M")
 PRESET_SPLITS: Mapping[str, tuple[str, ...]] = {
@@ -138,21 +138,21 @@ PRESET_SPLITS: Mapping[str, tuple[str, ...]] = {
     "squad": ("train", "validation"),
     "tulu3": ("train",),
 }
-"""The splits that Bridge takes of each (bridge data/sources/hf.py:129)."""
+"""The splits of each data set that Bridge accepts (bridge data/sources/hf.py:129)."""
 
 
 def preprocessing(data: str, sets: Mapping[str, Any]) -> str:
-    """The word for how the samples of a text are read: the run's own, or the one of the data set."""
+    """Return the keyword for how a text's samples are read: the run's own, else the data set's."""
     return sets.get(PREPROCESSING, PRESETS.get(data, next(iter(CHOICES[PREPROCESSING]))))
 
 
 def unsaid_preprocessing(hub: bool) -> str:
-    """The word for what Bridge does if a configuration does not say (bridge data/builders/gpt_sft.py:251)."""
+    """Return the keyword for what Bridge does if a configuration states none (bridge data/builders/gpt_sft.py:251)."""
     return "chat" if hub else "prompts"
 
 
 def why_unbuilt(model: Model, bridge: str) -> str | None:
-    """The release's own words, or the part that it leaves out; None if it builds the model, or if that is unknown."""
+    """Return why a release cannot build a model: its own message or the part it omits; None if it can or if unknown."""
     refused = data(bridge)["unbuilt"].get(model.hf)
     if refused is not None:
         return refused

@@ -1,7 +1,7 @@
 """Read the fields of the real ConfigContainer and their types, to check `set` without Bridge.
 
-The tables of each release are packed as what differs from another's. For an unknown path, a field is suggested: an old
-or another name, or a typo in its section or its name. Citations are to megatron-bridge 0.6.2.
+Tables of older releases are stored as differences from the newest. `meant` suggests fields for an unknown path: a field
+of another name, or one with a typo in its section or name. Citations are to megatron-bridge 0.6.2.
 """
 
 from __future__ import annotations
@@ -25,76 +25,77 @@ LATEST = NEWEST.bridge
 
 @frozen
 class Field:
-    """One field of a section. A section that several classes may fill has all their fields; `classes` is empty then."""
+    """One field of a section. A section that several classes may fill has all their fields."""
 
     path: str
     type: str
     default: Any
-    """JSON; "required" and "factory" if there is no plain default."""
+    """JSON; "required" or "factory" if there is no plain default."""
     classes: tuple[str, ...]
+    """The classes that have the field; empty if all have it."""
     others: Mapping[str, Any]
-    """The default in each class where it differs."""
+    """The default in each class where it differs from `default`."""
 
 
 def versions() -> tuple[str, ...]:
-    """The Bridge versions whose fields are known, from the oldest."""
+    """Return the Bridge versions whose fields are known, oldest first."""
     return tuple(r.bridge for r in RELEASES)
 
 
 @cache
 def data(version: str = LATEST) -> Mapping[str, Any]:
-    """The data of that Bridge version (tools/bridge_fields.py); FileNotFoundError for one not in `versions()`."""
+    """Return a Bridge version's data (tools/bridge_fields.py); raise FileNotFoundError for one not in `versions()`."""
     found = json.loads((DATA / f"bridge_fields_{version}.json").read_text(encoding="utf-8"))
     return found if version == LATEST else with_differences(found, data())
 
 
 def sections(version: str = LATEST) -> Mapping[str, Mapping[str, Any]]:
-    """The fields of each section by name, as in the data."""
+    """Return the fields of each section by name, as in the data."""
     return data(version)["sections"]
 
 
 def absent(version: str = LATEST) -> Mapping[str, str | None]:
-    """The sections that are None by default, with the module and the class to build each; None for an abstract one."""
+    """Return the sections that are None by default, each with its "module:class", or None if the class is abstract."""
     return data(version)["absent"]
 
 
 def overwritten(version: str = LATEST) -> Mapping[str, str]:
-    """The fields whose value Bridge replaces by another field's, with that field."""
+    """Return the fields whose value Bridge overwrites, each with the field that it copies."""
     return data(version)["overwritten"]
 
 
 def provided(hf: str, version: str = LATEST) -> Mapping[str, Any]:
-    """The fields of the model's section whose default AutoBridge replaces, with its values; "unknown" for a model that
-    is not in the stdlib."""
+    """Return the model fields whose default AutoBridge replaces, with its values; "unknown" for each if the model is
+    not in the stdlib."""
     of = data(version)["provided"]
     return of[hf] if hf in of else dict.fromkeys((name for found in of.values() for name in found), "unknown")
 
 
 def has(path: str, version: str = LATEST) -> bool:
-    """Whether that Bridge version has the field; an environment variable and a whole section are no fields."""
+    """Whether that Bridge version has the field; true also for environment variables and whole sections."""
     return "." not in path or path.startswith("env_vars.") or path in absent(version) or path in fields(version)
 
 
 def first_with(path: str) -> str | None:
-    """The oldest known version that has the field; None if none has."""
+    """Return the oldest known version that has the field; None if none has it."""
     return next((v for v in versions() if has(path, v)), None)
 
 
 @frozen
 class Words:
-    """The names of an enumeration, or of torch's dtypes, and the module that has them."""
+    """An enumeration, or torch's dtypes: the names of its members and its module."""
 
     type: str
     module: str
     names: tuple[str, ...]
 
     def written(self) -> tuple[str, ...]:
-        """The values in a run file: a dtype is written as ``torch.bfloat16``."""
+        """Return the values as a run file writes them: a dtype is ``torch.bfloat16``."""
         return tuple(f"torch.{n}" for n in self.names) if self.type == "dtype" else self.names
 
 
 def words_of(type: str, version: str = LATEST) -> Words | None:
-    """The names that a type takes besides None; None for a type of other values."""
+    """Return the enumeration or dtypes that a type accepts besides None; None for other types."""
     kinds = [k for k in alternatives(type) if k not in _NONE]
     known = data(version)["words"].get(kinds[0]) if len(kinds) == 1 else None
     return Words(kinds[0], known["module"], tuple(known["names"])) if known else None
@@ -102,7 +103,7 @@ def words_of(type: str, version: str = LATEST) -> Words | None:
 
 @cache
 def fields(version: str = LATEST) -> Mapping[str, Field]:
-    """The field of each dotted path of that Bridge version; FileNotFoundError for a version not in `versions()`."""
+    """Return the fields of a Bridge version by dotted path; raise FileNotFoundError for one not in `versions()`."""
     return {
         f"{section}.{name}": Field(
             f"{section}.{name}", f["type"], f["default"], tuple(f.get("in", ())), f.get("others", {})
@@ -113,29 +114,29 @@ def fields(version: str = LATEST) -> Mapping[str, Field]:
 
 
 def field_names() -> list[str]:
-    """Every dotted path of the newest version, sorted."""
+    """Return every dotted path of the newest version, sorted."""
     return sorted(fields(LATEST))
 
 
 def called(name: str) -> list[str]:
-    """The fields whose last part is a name, without those of `train` that Bridge replaces by `validation` (bridge
+    """Return the paths of the fields with this name, except fields of `train` that `validation` replaces (bridge
     training/config.py:1517)."""
     found = [p for p in field_names() if p.rpartition(".")[2] == name]
     return [p for p in found if not (p.startswith("train.") and f"validation.{name}" in found)]
 
 
 def path_of(word: str) -> str:
-    """Write the name of a `derive` rule as a field of Bridge; a name without a section is in `model`."""
+    """Return the path of the Bridge field that a `derive` rule names; a name without a section is in `model`."""
     return word if "." in word else f"model.{word}"
 
 
 def lookup(path: str, version: str = LATEST) -> Field | None:
-    """The field at a dotted path such as ``model.moe_router_dtype``, or None."""
+    """Return the field at a dotted path such as ``model.moe_router_dtype``, or None."""
     return fields(version).get(path)
 
 
 def unknown_word(path: str, value: Any) -> str | None:
-    """What a field takes, in words, where its annotation lists the values and this is none of them."""
+    """Describe the values that a field accepts if its annotation lists them and this is not one; else None."""
     field = lookup(path)
     listed = field is not None and "Literal[" in field.type and value is not None
     return refused(field.type, value) if field and listed else None
@@ -152,24 +153,24 @@ _TEXTS = ("str", "Path")
 
 
 def refused(type: str, value: Any) -> str | None:
-    """Describe the values of a field's type if it does not accept a value; None if it does."""
+    """Describe the values that a type accepts if it refuses this one; None if it accepts it."""
     judged = [_judged(k, value) for k in alternatives(type)]
     return None if any(takes for takes, _ in judged) else " or ".join(dict.fromkeys(w for _, ws in judged for w in ws))
 
 
 def is_writable(type: str) -> bool:
-    """Whether a run file can write a value of a type other than None, which a function or an object is not."""
+    """Whether a run file can write any value of a type but None; it cannot write functions or objects."""
     return any(_kind(k) for k in alternatives(type) if k not in _NONE)
 
 
 def held(type: str, value: Any) -> Any:
-    """The value as the field holds it: 1e3 is a whole number in a field of whole numbers."""
+    """Convert a value to the type of its field: 1e3 becomes an integer in an integer field."""
     whole = isinstance(value, float) and "float" not in alternatives(type) and "int" in alternatives(type)
     return int(value) if whole else value
 
 
 def choices(type: str) -> tuple[Any, ...]:
-    """The values of a type that lists them: true and false, the words of a Literal or an enumeration, and None."""
+    """Return the values that a type lists: true and false, the words of a Literal or an enumeration, and None."""
     return tuple(v for k in alternatives(type) for v in _listed(k))
 
 
@@ -185,7 +186,7 @@ def _listed(kind: str) -> tuple[Any, ...]:
 
 
 def alternatives(type: str) -> list[str]:
-    """The alternatives of a type: the parts of an Optional or a Union."""
+    """Return the alternatives of a type: the members of an Optional, a Union or `A | B`."""
     found = _SPLIT.match(type)
     if found is None:
         parts = _parts(type, "|")
@@ -195,7 +196,7 @@ def alternatives(type: str) -> list[str]:
 
 
 def _parts(text: str, separator: str) -> list[str]:
-    """Split a text outside all brackets."""
+    """Split a text at each separator outside brackets."""
     out, depth = [""], 0
     for char in text:
         depth += (char == "[") - (char == "]")
@@ -207,7 +208,7 @@ def _parts(text: str, separator: str) -> list[str]:
 
 
 def _kind(kind: str) -> str | None:
-    """What a run file writes for an alternative: none, words, a list, or a key of `WORDS`; None for an object."""
+    """Return how a run file writes an alternative: none, words, list or another key of `WORDS`; None for an object."""
     if kind in _NONE:
         return "none"
     if kind.startswith("Literal[") or words_of(kind):
@@ -218,7 +219,7 @@ def _kind(kind: str) -> str | None:
 
 
 def _judged(kind: str, value: Any) -> tuple[bool, tuple[str, ...]]:
-    """Whether an alternative takes a value, and the words for its values; none for an object."""
+    """Return whether an alternative accepts a value, and descriptions of its values; empty for an object."""
     match _kind(kind):
         case "none":
             return value is None, ("none",)
@@ -246,17 +247,17 @@ def _judged(kind: str, value: Any) -> tuple[bool, tuple[str, ...]]:
 
 
 def example(path: str, takes: str) -> str:
-    """Write an example of `set` with a value of the first kind that `refused` describes."""
+    """Write an example `set` statement with a value of the first kind that `takes`, from `refused`, describes."""
     first = next((e for w, e in EXAMPLES.items() if takes.startswith(w)), takes.split(" or ")[0])
     return f"set {path} = {first}"
 
 
 GONE = "-"
-"""The key of the names that only the other table has."""
+"""The key for names that only the other table has."""
 
 
 def differences(table: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What to change in `other` to get `table`; mappings are compared inside."""
+    """Return what to change in `other` to get `table`; mappings are compared recursively."""
     out: dict[str, Any] = {}
     for name, value in table.items():
         if name not in other or value != other[name]:
@@ -267,7 +268,7 @@ def differences(table: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str,
 
 
 def with_differences(changes: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of which `changes` are the differences from `other`."""
+    """Return the table whose `differences` from `other` are `changes`."""
     out = {name: value for name, value in other.items() if name not in changes.get(GONE, ())}
     for name, value in changes.items():
         if name != GONE:
@@ -277,12 +278,12 @@ def with_differences(changes: Mapping[str, Any], other: Mapping[str, Any]) -> di
 
 
 SHOWN = 3
-"""The most fields of one name to list."""
+"""The most fields to suggest."""
 
 
 @frozen
 class Meant:
-    """A field, and the line of NVIDIA's code that sets it under the other name."""
+    """A field, and the line of NVIDIA's code that uses another name for it."""
 
     field: str
     cite: str
@@ -295,7 +296,7 @@ ELSEWHERE = {
     "model.fp8_param_gather": Meant("mixed_precision.fp8_param_gather", "bridge training/mixed_precision.py:61"),
     "scheduler.max_lr": Meant("optimizer.lr", "bridge diffusion/recipes/nemotron_labs_diffusion/ar_to_dlm.py:363"),
 }
-"""Names that recipes use for fields with another name."""
+"""Names that NVIDIA's code uses for fields with another name."""
 OTHER_TOOLS = {
     **dict.fromkeys(("max_lr", "learning_rate", "base_lr", "peak_lr"), "lr"),
     **dict.fromkeys(("min_learning_rate", "lr_min", "warmup_min_lr"), "min_lr"),
@@ -332,18 +333,18 @@ OTHER_TOOLS = {
     "tie_word_embeddings": "share_embeddings_and_output_weights",
     "capacity_factor": "moe_expert_capacity_factor",
 }  # fmt: skip
-"""Names of fields in other trainers (Hugging Face, DeepSpeed, PyTorch), whole or the last part, with the last part of
-Bridge's name."""
+"""Field names in other trainers (Hugging Face, DeepSpeed, PyTorch), as a whole path or its last name, with the last
+name in Bridge's path."""
 
 
 def meant(path: str) -> tuple[str, ...]:
-    """Suggest a field for an unknown dotted path; empty if nothing is near. An `Instead` has the whole path; if there
-    are several, any may be meant."""
+    """Suggest fields for an unknown dotted path; empty if none is near. Each `Instead` has a whole path; if there are
+    several, any may be meant."""
     if path in ELSEWHERE:
         known = ELSEWHERE[path]
         return (Instead(f"the field is `{known.field}` ({known.cite})", known.field),)
     section, _, name = path.partition(".")
-    # The fields that a name of another trainer may mean: that of its section, if it has one
+    # The fields that another trainer's name may mean: the one in its section, if there is one
     last = last_name(path)
     other = called(last) if last != path.rpartition(".")[2] else []
     if other:
@@ -370,11 +371,11 @@ def meant(path: str) -> tuple[str, ...]:
 
 
 def last_name(path: str) -> str:
-    """The last part of the name of Bridge's field that is called so in another trainer; else the path's own."""
+    """Return the last name in Bridge's path for another trainer's field; else the path's own last name."""
     last = path.rpartition(".")[2]
     return OTHER_TOOLS.get(path) or OTHER_TOOLS.get(last, last)
 
 
 def all_sections() -> str:
-    """The help for a path without a near field."""
+    """Return the help for a path that resembles no field."""
     return f"a field is `SECTION.NAME`; the sections are {', '.join(sections())}"

@@ -16,18 +16,18 @@ from moedsl.facts.values import Call
 
 METHODS = ("lora", "dora", "canonical_lora")
 EXPERTS = ("shared", "each", "outer", "none")
-"""One adapter for all experts of a layer; one for each; one for each whose side at the hidden state all share; or none:
-only the other targets have adapters."""
+"""`shared`: one adapter for all experts of a layer; `each`: one per expert; `outer`: one per expert, all sharing the
+matrix at the hidden state; `none`: only other targets have adapters."""
 TARGETS = (
     "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "in_proj", "out_proj", "linear_q_proj",
     "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", "fc1_latent_proj",
     "fc2_latent_proj", "eh_proj", "router", "linear_q", "linear_k", "linear_v", "linear_fc1_up", "linear_fc1_gate",
 )  # fmt: skip
-"""Megatron's names of the modules that an adapter may be on; the last five are those of canonical LoRA."""
+"""Megatron's names of the modules that an adapter may target; only canonical LoRA has the last five."""
 PARTS = {"linear_qkv": ("linear_q", "linear_k", "linear_v"), "linear_fc1": ("linear_fc1_gate", "linear_fc1_up")}
-"""The names of canonical LoRA for the parts of a fused module (bridge peft/canonical_lora.py:208)."""
+"""Canonical LoRA's names for the parts of a fused module (bridge peft/canonical_lora.py:208)."""
 OF_MLP = ("linear_fc1", *PARTS["linear_fc1"], "linear_fc2")
-"""The targets that routed experts have too."""
+"""The targets that routed experts also have."""
 
 
 @frozen
@@ -41,13 +41,13 @@ class Adapter:
     targets: frozenset[str]
     experts: str
     normalized: bool = False
-    """Whether experts have the rank over the experts of a token."""
+    """Whether expert adapters have the rank divided by the number of experts per token."""
     regather: bool = False
-    """Whether an input that TP gathers is gathered again in backward, and not kept."""
+    """Whether an input that TP gathers is gathered again in backward instead of kept."""
 
 
 CLASSES = {"lora": "LoRA", "dora": "DoRA", "canonical_lora": "CanonicalLoRA"}
-"""The class of each method, in the module of its name."""
+"""Bridge's class for each method, in the module with the method's name."""
 _FIELDS = {
     "rank": "dim",
     "alpha": "alpha",
@@ -59,10 +59,10 @@ _FIELDS = {
 }
 _OUTER = "experts_shared_outer_loras"
 _OUTSIDE = ("*.shared_experts.{}", "*.mlp.{}")
-"""A module of the MLPs and of the shared experts, but not of the routed ones: a star is any text (bridge
+"""Patterns for a module of MLPs and shared experts, but not of routed experts; a star matches any text (bridge
 peft/utils.py:722)."""
 _MERGERS = "vision_model.*merger*.{}"
-"""A module of the mergers of a vision tower, which are no MLPs by name (bridge
+"""The pattern for a module of a vision tower's mergers, which are not named as MLPs (bridge
 models/qwen_vl/modelling_qwen3_vl/vision_model.py:168)."""
 
 
@@ -73,12 +73,12 @@ def _field(option: str) -> Field:
 
 
 def has(method: str, option: str) -> bool:
-    """Whether the class of a method has the field of an option. Any method leaves experts out by its targets."""
+    """Whether a method's class has an option's field; true for `experts`, which any method can leave out by targets."""
     return not (classes := _field(option).classes) or CLASSES[method] in classes or option == "experts"
 
 
 def has_experts(method: str, word: str | None) -> bool:
-    """Whether the class of a method can give experts their adapters in this way."""
+    """Whether a method's class supports a value of the `experts` option."""
     outer = lookup(f"peft.{_OUTER}")
     return word != "outer" or (outer is not None and outer.classes == (CLASSES[method],))
 
@@ -89,15 +89,15 @@ def _default(method: str, option: str) -> Any:
 
 
 def defaults(method: str) -> dict[str, Any]:
-    """The options of a method as its class has them."""
+    """Return the default options of a method's class."""
     plain = {o: _default(method, o) for o in ("rank", "alpha", "dropout", "normalized", "regather")}
     return {**plain, "targets": frozenset(_default(method, "targets")), "experts": "shared"}
 
 
 def call(a: Adapter, vision: bool = False) -> Call:
-    """The object for `cfg.peft`: what is not its default, and the rank, alpha, dropout and targets in any case.
+    """Return the object for `cfg.peft`: always rank, alpha, dropout and targets, else only what is not the default.
 
-    `vision` is whether the model is of a family with a vision tower.
+    `vision` is whether the model's family has a vision tower.
     """
     values = {
         "rank": a.rank, "alpha": a.alpha, "dropout": a.dropout, "targets": patterns(a, vision),
@@ -111,7 +111,7 @@ def call(a: Adapter, vision: bool = False) -> Call:
 
 
 def patterns(a: Adapter, vision: bool = False) -> list[str]:
-    """The modules by name, in the order of `TARGETS`; by pattern where routed experts are left out."""
+    """Return the target modules by name, in `TARGETS` order; MLP modules by pattern if routed experts are left out."""
     named = [t for t in TARGETS if t in a.targets]
     if a.experts != "none":
         return named
@@ -120,12 +120,12 @@ def patterns(a: Adapter, vision: bool = False) -> list[str]:
 
 
 def read(kind: str, fields: Mapping[str, Any]) -> Adapter | None:
-    """The adapter of a recipe from the class of `cfg.peft` and its fields; None if no options say it."""
+    """Read a recipe's adapter from the class and fields of `cfg.peft`; None if the options cannot express it."""
     method = next((m for m, name in CLASSES.items() if name == kind), None)
     if method is None:
         return None
     values = {o: fields.get(f"peft.{name}", _default(method, o)) for o, name in _FIELDS.items()}
-    # The names in a list of names and patterns; routed experts are left out where a pattern has no star for them
+    # The list mixes names and patterns; modules that have only the patterns in `_OUTSIDE` leave out routed experts
     written = {*(values["targets"] or ())}
     outside = {t for t in OF_MLP if written >= {o.format(t) for o in _OUTSIDE}}
     names = (written - {o.format(t) for t in outside for o in (*_OUTSIDE, _MERGERS)}) | outside
@@ -138,50 +138,50 @@ def read(kind: str, fields: Mapping[str, Any]) -> Adapter | None:
 
 
 FIELD = "checkpoint.pretrained_checkpoint"
-"""The field of Bridge that names the folder of the weights."""
+"""Bridge's field for the folder of the pretrained weights."""
 FOLDER = "nemo_experiments/weights"
-"""The folder of imported weights where no cluster names one, from the folder of the job."""
+"""The folder of imported weights if no cluster names one, relative to the job's folder."""
 
 
 def imported(name: str, folder: str = FOLDER) -> str:
-    """The folder of a model of Hugging Face that was imported."""
+    """Return the folder of an imported Hugging Face model."""
     return f"{folder}/{name.replace('/', '--')}"
 
 
 SOURCES = ("folder", "hf")
 GROUPS = 32
-"""The numbers in a list of lengths: each is the mean of a group of samples, which are sorted and equally many."""
+"""How many lengths a list has: each is the mean length of one of this many equally large groups of sorted samples."""
 _COPIES = 16
-"""Samples of each group in a trial of packing."""
+"""Samples per group in a trial packing."""
 
 
 @frozen
 class Samples:
-    """What `data` says of the samples of a text that fine-tuning reads."""
+    """What `data` states about the samples of a fine-tuning text."""
 
     source: str = SOURCES[0]
     pack: bool | None = None
-    """Whether a sequence holds several samples; None if the run does not say."""
+    """Whether a sequence holds several samples; None if the run does not state it."""
     lengths: tuple[float, ...] = ()
-    """Tokens of a sample in each of equally large groups, sorted; empty if the run does not say."""
+    """Mean tokens per sample in each of several equally large groups, sorted; empty if the run states none."""
     split: str | None = None
     subset: str | None = None
 
 
 @frozen
 class Filled:
-    """What a sequence holds."""
+    """How full sequences are, on average."""
 
     useful: float
-    """The share of its tokens that are a sample's."""
+    """The share of a sequence's tokens that belong to samples, not padding."""
     samples: float
-    """Samples of a sequence."""
+    """Samples per sequence."""
     span: float
-    """Tokens of the text that a token's attention is in, in the mean over the tokens."""
+    """Length of the text that a token attends within, averaged over tokens: a padded sample, or a sequence."""
 
 
 def groups(counts: Mapping[int, int]) -> list[int]:
-    """Sort samples, whose number `counts` has by length, into equally large groups, and return the mean of each."""
+    """Split samples, counted by length, into `GROUPS` equally large groups by length; return each mean length."""
     total, most = sum(counts.values()), GROUPS
     sums, at = [0.0] * most, 0.0
     for length, count in sorted(counts.items()):
@@ -195,10 +195,10 @@ def groups(counts: Mapping[int, int]) -> list[int]:
 
 
 def filled(lengths: Sequence[float], seq: int, packed: bool, multiple: int) -> Filled:
-    """Fill sequences of `seq` tokens: one sample each, or as many as fit, each padded to a multiple.
+    """Fill sequences of `seq` tokens with one sample each, or with as many as fit, each padded to a multiple.
 
     Bridge shuffles the samples and puts each in the first pack with room (bridge data/packing/algorithms.py:121), and
-    cuts what is longer than a sequence.
+    truncates samples that are longer than a sequence.
     """
     cut = [min(float(n), float(seq)) for n in lengths]
     if not packed:

@@ -1,7 +1,8 @@
 """Place ranks on machines: NVLink domains, racks and rails, and the process groups of both meshes.
 
-Ranks are consecutive on a node, and nodes in a domain and in a rack, as a scheduler that knows them gives them to a
-job. A rail is a network adapter of each node with a switch of its own: GPUs at the same place of their nodes share it.
+Ranks are consecutive on a node, and nodes are consecutive in a domain and in a rack, as a topology-aware scheduler
+assigns them. A rail is one network adapter of each node, on its own switch: GPUs with the same index in their nodes
+share it.
 
 Rank order of Megatron-Core (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp"): tp fastest, then cp (dense mesh)
 or ep (expert mesh, where etp is fastest), then dp or edp, then pp; "tp-cp-ep-pp-dp" swaps the last two.
@@ -26,15 +27,15 @@ Ints = NDArray[np.int64]
 
 @frozen
 class Machines:
-    """What a job uses of them, in GPUs."""
+    """The GPUs that a job takes of each node, NVLink domain and rack, and the rails of a node."""
 
     node: int
     domain: int
     """GPUs of each NVLink domain that the job takes."""
     rack: int = 0
-    """GPUs of each rack that the job takes; 0 if racks are not known."""
+    """GPUs of each rack that the job takes; 0 if racks are unknown."""
     rails: int = 0
-    """0 if they are not known."""
+    """Rails of a node; 0 if unknown."""
 
     def nodes(self, ranks: Ints) -> Ints:
         return ranks // self.node
@@ -43,21 +44,21 @@ class Machines:
         return ranks // self.domain
 
     def racks(self, ranks: Ints) -> Ints:
-        """The rack of each rank; an NVLink domain that is larger than a rack starts with a rack of its own."""
+        """Return each rank's rack; an NVLink domain larger than a rack starts in a new rack."""
         if self.rack >= self.domain:
             return ranks // self.rack
         return ranks // self.domain * ceil(self.domain / self.rack) + ranks % self.domain // self.rack
 
     def on_rails(self, ranks: Ints) -> Ints:
-        """The rail of each rank; GPUs that have several adapters each are told apart by the first one."""
+        """Return each rank's rail; if a GPU has several adapters, its first one counts."""
         return ranks % self.node * min(self.rails, self.node) // self.node
 
 
 def machines(layout: Mapping[str, Any], gpus: int, node: int, domain: int, racks: int = 0, rails: int = 0) -> Machines:
-    """What a job uses of NVLink domains of `domain` GPUs and of racks of `racks` nodes, so that no expert group crosses
-    more of them than it must.
+    """Choose the GPUs to take of each NVLink domain and rack so that no expert group spans more of them than it must.
 
-    It uses a whole domain (Slurm's --segment, in nodes) if a group is larger, or if its part would not be whole nodes.
+    A domain has `domain` GPUs, a rack `racks` nodes. A job takes whole domains (Slurm's --segment, in nodes) if an
+    expert group is larger than a domain, or if the whole groups in a domain would not fill whole nodes.
     """
     group = int(layout["etp"]) * int(layout["ep"])
     part = domain // group * group
@@ -72,7 +73,7 @@ def machines(layout: Mapping[str, Any], gpus: int, node: int, domain: int, racks
 
 
 def spans(rows: Ints, places: Callable[[Ints], Ints]) -> Ints:
-    """On how many places each group is."""
+    """Return how many places (nodes, domains or racks) each row of ranks spans."""
     found = np.sort(places(rows), axis=1)
     return 1 + np.count_nonzero(np.diff(found, axis=1), axis=1)
 
@@ -85,7 +86,7 @@ _EXPERT = ("ETP", "EP", "ETP_EP", "EDP")
 
 
 def rank_groups(layout: Mapping[str, Any], pp_before_dp: bool = False) -> Groups:
-    """Every group by name, sorted, each a sorted list of global ranks.
+    """Return the rank groups of each kind by name, sorted; a group is a sorted list of global ranks.
 
     `layout` has the sizes tp cp dp pp ep etp edp. Raises ValueError if the two meshes have different numbers of ranks.
     """
@@ -103,14 +104,14 @@ def world(layout: Mapping[str, Any]) -> int:
 
 
 def _sizes(layout: Mapping[str, Any], mesh: tuple[str, ...], pp_before_dp: bool) -> dict[str, int]:
-    """The sizes of the axes, the fastest first."""
+    """Return the sizes of a mesh's axes, fastest-varying first."""
     *inner, data, pp = mesh
     outer = (pp, data) if pp_before_dp else (data, pp)
     return {axis: int(layout[axis]) for axis in (*inner, *outer)}
 
 
 def rows(layout: Mapping[str, Any], *axes: str) -> NDArray[np.int64]:
-    """The groups whose members differ only along these axes of one mesh, a row each."""
+    """Return the rank groups whose members differ only along these axes of one mesh, one group per row."""
     mesh = ATTENTION if set(axes) <= set(ATTENTION) else EXPERTS
     return _table(_sizes(layout, mesh, False), set(axes))
 
@@ -127,7 +128,7 @@ MOST_GPUS = 16_384
 
 
 def gpu_counts(h: Hardware, above: int = 0) -> Iterator[int]:
-    """The numbers in ascending order: divisors of a node, whole nodes up to 32, then eight numbers an octave."""
+    """Yield GPU counts above `above`, ascending: divisors of a node, up to 32 whole nodes, then eight per doubling."""
     node = h.gpus_per_node
     nodes = sorted({*range(1, 33), *(m * 2**e for e in range(2, 12) for m in range(8, 16))})
     yield from (g for g in range(above + 1, node) if node % g == 0)

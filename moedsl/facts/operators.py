@@ -1,7 +1,7 @@
 """Define every operator and function of an expression: its types, and its value for one row and for whole columns.
 
 A row's value is an int, a float, a bool, a word (str) or a set of words (frozenset). A column is a NumPy array, or a
-scalar that is equal in every row; words and sets are the integers of `moedsl.facts.axes`.
+scalar if all rows are equal; in a column, words and sets are the integer codes of `moedsl.facts.axes`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from moedsl.facts.symbols import FLAG, NUMBER, TEXT, Type
 Value = Any
 Column = Any
 SET = Type("set")
-"""Any set, whichever it is."""
+"""Any set, whatever its words."""
 SAME = Type("same")
-"""The type of the other side."""
+"""The type of the other operand."""
 VERSION = Type("version")
-"""A literal text of numbers between dots."""
+"""A literal text of numbers separated by dots."""
 MEMBER = Type("member")
-"""A member on the left, a set or a list of such members on the right; the column form gets the rows that match."""
+"""A member on the left, a set or a list of such members on the right; the column function receives which rows match."""
 
 
 @frozen
@@ -41,7 +41,7 @@ class Operator:
     row: Callable[..., Value]
     column: Callable[..., Column]
     decided: tuple[bool, bool] | None = None
-    """The value of the left side that decides the result without the right side, and that result."""
+    """The left value that decides the result without the right operand, and that result; None if there is none."""
 
 
 @frozen
@@ -53,7 +53,7 @@ class Function:
     result: Type
     doc: str
     row: Callable[..., Value] | None = None
-    """None if the problem supplies it."""
+    """The value for one row; None if the problem supplies the function."""
     column: Callable[..., Column] | None = None
     takes: Type = field(default=NUMBER)
 
@@ -69,12 +69,12 @@ def _as_set(v: Value) -> frozenset[str]:
 
 
 def _contains(item: Value, group: Value) -> bool:
-    """Test membership; a word in place of a set is the set of that word."""
+    """Test membership; treat a single word as a set of one."""
     return any(_same(item, g) for g in (_as_set(group) if isinstance(group, str) else group))
 
 
 def _bounded(compute: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:
-    """Convert a whole number that a float cannot hold exactly to a float, so that nothing overflows."""
+    """Make a function return integers above 2**53 as floats, so that nothing overflows."""
 
     def apply(a: float, b: float) -> float:
         x = compute(a, b)
@@ -84,12 +84,12 @@ def _bounded(compute: Callable[[Any, Any], float]) -> Callable[[Any, Any], float
 
 
 def _or_zero(divide: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:
-    """Make a division by 0 give 0."""
+    """Make a division return 0 where the divisor is 0."""
     return lambda a, b: divide(a, b) if b else 0
 
 
 def pow2(x: float) -> float:
-    """Find the nearest power of two, at least 1; half-way goes up."""
+    """Return the nearest power of two, at least 1; halfway rounds up."""
     if x <= 1 or not math.isfinite(x):
         return max(x, 1)
     low = 1 << (int(x).bit_length() - 1)
@@ -100,7 +100,7 @@ _MOST_NODES = 1_000_000
 
 
 def segment(nodes: float, gpus_per_node: float, group: float, most: float) -> int:
-    """Find the largest number of nodes, at most `most`, that divides `nodes` and holds whole groups; else 0."""
+    """Return the largest divisor of `nodes`, at most `most`, whose GPUs form whole groups; else 0."""
     if not all(math.isfinite(x) and 1 <= x <= _MOST_NODES for x in (nodes, gpus_per_node, group, most)):
         return 0
     sizes = range(int(min(nodes, most)), 0, -1)
@@ -108,7 +108,7 @@ def segment(nodes: float, gpus_per_node: float, group: float, most: float) -> in
 
 
 def _or_zero_by_row(divide: Callable[[Column, Column], Column]) -> Callable[[Column, Column], Column]:
-    """Make a division by 0 give 0, row by row."""
+    """Make a division of columns return 0 in rows whose divisor is 0."""
 
     def apply(a: Column, b: Column) -> Column:
         zero = np.equal(b, 0)
@@ -138,7 +138,7 @@ def _pow2(x: Column) -> Column:
 
 
 _COUNTS = np.array([i.bit_count() for i in range(1 << max(len(a.words) for a in axes.AXES if a.kind == "set"))])
-"""Count the members of the set of each mask."""
+"""The number of members of the set that each bit mask encodes."""
 
 
 UNARY = {

@@ -1,7 +1,7 @@
-"""Know the recipes that Megatron Bridge ships for the models of the stdlib, and write a recipe's layout as pins.
+"""Find the recipes that Megatron Bridge ships for the stdlib's models, and write a recipe's layout as pins.
 
 `tools/make_recipes.py` writes the table from the installed wheel, a line for each recipe that Bridge accepts and the
-language can express. A line is parsed only when it is asked for, so that a plan without a recipe pays for one look.
+language can express. A line is parsed only when needed, so that a plan without a recipe costs only one search.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moedsl.support.json_form import JsonForm
 from moedsl.support.source import Source
 
 LIKE = "--like "
-"""The start of the name of a source whose statements are the pins of a recipe."""
+"""The prefix of a source's name if its statements are a recipe's pins."""
 _KEY = ("hf", "hardware", "gpus", "task")
 _REST = ("module", "name", "seq", "batch", "mtp_layers")
 _NAMES = "without `--like`, `moedsl plan` names NVIDIA's recipe for the model and GPUs of a run, if there is one"
@@ -28,7 +28,7 @@ _NAMES = "without `--like`, `moedsl plan` names NVIDIA's recipe for the model an
 
 @frozen
 class Shipped(JsonForm):
-    """One recipe of Bridge's. `layout` has each axis that is on, and the pipeline layout, but no format of numbers."""
+    """One recipe that Bridge ships. `layout` has each axis that is on and the pipeline layout, no number formats."""
 
     hf: str
     """Hugging Face id of its model."""
@@ -37,7 +37,7 @@ class Shipped(JsonForm):
     task: str
     module: str
     name: str
-    """The function."""
+    """The name of the function."""
     seq: int
     batch: int
     mtp_layers: int
@@ -47,27 +47,27 @@ class Shipped(JsonForm):
 
     @property
     def target(self) -> str:
-        """The recipe as `lint`, `verify` and `diff` take it."""
+        """The recipe's name as an argument of `lint`, `verify` and `diff`."""
         return f"{self.module}:{self.name}"
 
     @property
     def tuned(self) -> bool:
-        """Whether it is one of the recipes of NVIDIA's benchmarks."""
+        """Whether it is one of NVIDIA's benchmark recipes."""
         return of_benchmark(self.module)
 
     @property
     def pins(self) -> str:
-        """The layout as statements."""
+        """The layout as `pin` statements."""
         return pins({a.name: a.decode(a.off) for a in axes.AXES if not a.is_format} | dict(self.layout))
 
 
 def of_benchmark(module: str) -> bool:
-    """Whether a module has recipes of NVIDIA's benchmarks."""
+    """Whether a module has NVIDIA's benchmark recipes."""
     return ".perf_recipes." in module
 
 
 def pins(layout: Mapping[str, Any]) -> str:
-    """Write a layout as `pin` statements: a line for each mesh, each policy, and the pipeline layout."""
+    """Write a layout as `pin` statements: one line for each role of axes, and one for the pipeline layout."""
     known = [axes.BY_NAME[n] for n in layout if n in axes.BY_NAME]
     rows: dict[str, list[axes.Axis]] = {}
     for axis in sorted(known, key=lambda a: (_ROWS.index(a.role), a.place)):
@@ -81,22 +81,20 @@ _ROWS = ("parallel", "shape", "held", "moved")
 
 
 def find(hf: str, hardware: str, gpus: int, task: str) -> list[Shipped]:
-    """The recipes for a model on so many GPUs, the tuned ones first."""
+    """Return the recipes for a model, GPU type, number of GPUs and task, tuned ones first."""
     start = json.dumps(dict(zip(_KEY, (hf, hardware, gpus, task), strict=True)))[:-1] + ","
     return [_read(line) for line in _lines() if line.startswith(start)]
 
 
 def named(name: str) -> Shipped | None:
-    """Find a shipped recipe by `function` or `module:function`, or None. If several modules have the function, the
-    tuned recipe wins.
-    """
+    """Find a recipe by `function` or `module:function`; the tuned one if several match, None if none does."""
     module, _, function = name.rpartition(":")
     found = [_read(line) for line in _lines() if f'"name": "{function}"' in line]
     return next((r for r in found if r.name == function and module in ("", r.module)), None)
 
 
 def like(name: str) -> Source | tuple[Diagnostic, ...]:
-    """The pins of a recipe as a text for `--like`, or an error with the nearest names."""
+    """Return a recipe's pins as a source for `--like`, or an error that suggests the nearest names."""
     recipe = named(name)
     if recipe is not None:
         return Source(f"{LIKE}{name}", recipe.pins)
@@ -107,14 +105,14 @@ def like(name: str) -> Source | tuple[Diagnostic, ...]:
 
 
 def line(recipe: Shipped) -> str:
-    """Write a recipe as a line of the table."""
+    """Format a recipe as a line of the table."""
     key = {n: getattr(recipe, n) for n in _KEY}
     rest = {n: getattr(recipe, n) for n in _REST}
     return json.dumps({**key, **rest, **recipe.formats, **recipe.layout}, ensure_ascii=False)
 
 
 def ordered(recipes: Iterable[Shipped]) -> Sequence[Shipped]:
-    """The recipes in the order of the table: the tuned ones first."""
+    """Sort recipes as in the table: by model, GPU type, GPU count and task, tuned ones first."""
     return sorted(recipes, key=lambda r: (r.hf, r.hardware, r.gpus, r.task, not r.tuned, r.target))
 
 

@@ -1,6 +1,6 @@
 """List the releases of Megatron Bridge that recipes are written for, and compare versions of software as numbers.
 
-Field tables (fields.py) say which fields a release has; this file says what no table of fields can.
+Field tables (fields.py) say which fields a release has; this file has what those tables cannot express.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Release:
     bridge: str
     core: str
     own: tuple[str, ...] = ()
-    """Packages besides these two that its environment must have in another version than the newest release's."""
+    """Other packages that its environment needs in a different version than the newest release's."""
     classes: Mapping[str, str] = _NONE
-    """Where it has what the newest release has under another name: "module:class" by the newest name."""
+    """Its "module:class" for each class that the newest release has under another name, by that name."""
     query_norm: bool = True
-    """Whether its Megatron-Core norms the input of latent attention's query projection, where that has no rank."""
+    """Whether its Megatron-Core norms the input of latent attention's query projection if there is no q_lora_rank."""
     mtp_alone: bool = True
-    """Whether a last stage may hold MTP without a decoder layer: else latent attention becomes an ordinary one there
-    (bridge 0.4.2 models/gpt_provider.py:361)."""
+    """Whether a last stage may hold MTP without a decoder layer; if not, latent attention becomes ordinary
+    attention there (bridge 0.4.2 models/gpt_provider.py:361)."""
     gemma4_inputs: bool = True
     """Whether its Gemma 4 norms the inputs of the shared experts and of the router."""
     env_vars: bool = True
@@ -39,7 +39,7 @@ class Release:
 
     @property
     def minor(self) -> str:
-        """The first two numbers, which a run file may write: 0.5."""
+        """The major and minor number, such as 0.5, which a run file may write instead."""
         return ".".join(self.bridge.split(".")[:2])
 
 
@@ -64,51 +64,51 @@ RELEASES = (
     Release("0.5.1", "0.18.2", classes=_BEFORE_06, query_norm=False, gemma4_inputs=False, env_vars=False),
     Release("0.6.2", "0.19.2"),
 )
-"""From the oldest."""
+"""The supported releases, oldest first."""
 NEWEST = RELEASES[-1]
 BY_VERSION = {r.bridge: r for r in RELEASES}
 
 
 def named(version: str) -> Release | None:
-    """The release that a version means: itself, or the newest of its first numbers: 0.5 is 0.5.1."""
+    """Return the newest release whose version starts with these numbers (0.5 is 0.5.1); None if there is none."""
     return next((r for r in reversed(RELEASES) if f"{r.bridge}.".startswith(f"{version}.")), None)
 
 
 def place(name: str, bridge: str) -> tuple[str, str] | None:
-    """The module and the class that a release has for one of the newest release's; None if it has that one."""
+    """Return a release's module and class for a class of the newest release; None if they are the same."""
     found = BY_VERSION[bridge].classes.get(name)
     return (found.partition(":")[0], found.partition(":")[2]) if found else None
 
 
 @cache
 def default() -> Release:
-    """The release of a run that names none: the one that is installed, as in a container, else the newest."""
+    """Return the release for a run that names none: the installed one, as in a container, else the newest."""
     installed = version("megatron_bridge")
     return (installed and named(".".join(installed.split(".")[:2]))) or NEWEST
 
 
 PRODUCTS = {"torch": "torch_version", "transformer_engine": "te_version"}
-"""The products that `target` accepts in addition to Bridge, with the names of their versions in an expression."""
+"""The products that `target` accepts besides Bridge, with the names of their versions in expressions."""
 BRIDGE = "bridge_version"
-"""The version of Bridge in an expression, which every run has."""
+"""The name of Bridge's version in expressions; every run has it."""
 NAMES = (BRIDGE, *PRODUCTS.values())
-"""The names of versions in an expression."""
+"""The names of versions in expressions."""
 _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
 
 
 def is_version(text: str) -> bool:
-    """Whether a text is one to three numbers of at most four digits, with dots between: 2.10 or 2.6.0."""
+    """Whether a text is one to three numbers of at most four digits, separated by dots: 2.10 or 2.6.0."""
     return _VERSION.fullmatch(text) is not None
 
 
 def as_number(text: str) -> int:
-    """Encode a version as an integer, four digits for each part after the first: 2.10.0 is 2_0010_0000; else 0."""
+    """Encode a version as an integer with four digits per part after the first: 2.10.0 is 2_0010_0000; 0 if invalid."""
     parts = [int(p) for p in text.split(".")] if is_version(text) else []
     major, minor, patch = (*parts, 0, 0, 0)[:3]
     return (major * 10_000 + minor) * 10_000 + patch
 
 
 def as_text(number: int) -> str:
-    """Write the version of a number: 2_0010_0000 is 2.10.0."""
+    """Decode an integer from `as_number` to a version: 2_0010_0000 is 2.10.0."""
     rest, patch = divmod(int(number), 10_000)
     return f"{rest // 10_000}.{rest % 10_000}.{patch}"

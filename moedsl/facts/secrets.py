@@ -1,4 +1,4 @@
-"""Recognise literals that look like the value of a secret, which belong into the environment and not into a file."""
+"""Recognise literals that look like a secret's value, which belongs in the environment and not in a file."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _ASSIGNED = re.compile(r"(?:^|[\s,=:;])([A-Z][A-Z0-9_]*)=[^\s,]")
 """A variable with a value inside a longer text, as in ``--export=ALL,HF_TOKEN=...``."""
 _WORD = re.compile(r"[A-Za-z0-9+/_-]{32,}")
 _BITS = 4.0
-"""Shannon entropy of a character: English words and paths are below it, random base64 of this length above."""
+"""Bits of Shannon entropy per character: English words and paths are below it, random base64 of this length above."""
 _AWS_SECRET = 40
-"""The length of an AWS secret key, the one such format with slashes in it."""
+"""The length of an AWS secret key, the only known format with slashes."""
 _DIGEST = re.compile(r"\bsha256:[0-9a-f]{64}\b")
 """A container image's digest, which is public."""
 
 
 def value_kind(text: str) -> str | None:
-    """Name the kind of secret that a literal looks like, or None. The literal itself is never repeated."""
+    """Name the kind of secret that a literal looks like, or None; the result never contains the literal."""
     known = next((what for form, what in FORMATS.items() if re.search(form, text)), None)
     if known is None and any(is_secret_name(name) for name in _ASSIGNED.findall(text)):
         return "a variable that is called as secrets are, with its value"
@@ -48,12 +48,12 @@ def value_kind(text: str) -> str | None:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable is called as secrets are: HF_TOKEN, WANDB_API_KEY, DB_PASSWORD."""
+    """Whether a variable is named like a secret: HF_TOKEN, WANDB_API_KEY, DB_PASSWORD."""
     return _NAMES.search(name) is not None
 
 
 def _is_random(word: str) -> bool:
-    """Whether a text has both cases and digits and is no name; slashes only at the length of a key with slashes."""
+    """Whether a text looks random: hex, or mixed in case and digits; with slashes only at an AWS key's length."""
     if "/" in word and len(word) != _AWS_SECRET:
         return False
     mixed = any(c.isdigit() for c in word) and any(c.isupper() for c in word) and any(c.islower() for c in word)

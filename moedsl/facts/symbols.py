@@ -31,7 +31,7 @@ WORD_ELSEWHERE = {
     **dict.fromkeys(("finetune", "fine_tune", "finetuning", "fine_tuning"), (("sft",), "fine-tuning of all weights")),
     **dict.fromkeys(("pretraining", "pre_train", "train"), (("pretrain",), "training from the start")),
 }
-"""Other words for values of an axis or a statement: ours, and their meaning; NVIDIA's are in core
+"""Other tools' names for values of an axis or a statement: our names and their meaning. NVIDIA's names are in core
 transformer/transformer_config.py:518, 1736 and transformer/moe/token_dispatcher.py:1769."""
 
 _ZERO = "data parallelism shards the optimizer, as with ZeRO 1; with `pin sharding=fsdp` it shards all, as with ZeRO 3"
@@ -45,7 +45,7 @@ _EPOCHS = "state the tokens of the run: `for 100B tokens`; a folder of samples h
 _ACCUMULATED = "state the sequences of a step, as in `batch 256`: how many microbatches accumulate follows"
 _SPEED = "limit the tokens of a GPU, as in `require tokens_per_s_per_gpu > 5000`, or a step: `require step_time < 10`"
 MEMORY_ELSEWHERE = ("memory", "max_memory", "gpu_memory", "mem", "vram")
-"""Words for what a layout needs, which is `peak_memory`."""
+"""Other names for the memory that a layout needs, `peak_memory`."""
 _ROOM = "limit the memory that a layout needs, as in `require peak_memory < 60 GB`"
 _KERNEL = "remove it: Bridge chooses the kernel of attention"
 _FACT = "this is a fact of the model, which a run does not change: `moedsl models add config.json` declares another"
@@ -88,7 +88,7 @@ ABSENT_HERE: dict[str, str] = {
     **dict.fromkeys(("lora", "dora", "canonical_lora", "peft"), _ADAPTERS),
     "qlora": _QUANTISED,
 }
-"""Words of other tools for which the language has no statement, and what it has."""
+"""Other tools' names that have no statement in the language, each with what to write instead."""
 
 ALIASES = {"overlap.ep": "ep_overlap", "overlap.wgrad": "delay_wgrad"}
 
@@ -107,18 +107,17 @@ POSITIONS = ("rope", "yarn", "mrope", "none")
 QK_NORMS = ("each_head", "all_heads", "split_heads")
 SHAPES = ("static", "unpadded", "packed", "variable")
 CASES = ("high", "best", "low")
-"""The cases of the memory estimate that a layout must fit in, from the safest: a search goes on to the next only if no
-layout fits. A run that risks running out of memory starts at the second."""
+"""The cases of the memory estimate that a layout must fit in, safest first: a search tries the next case only if no
+layout fits. A run with `risk oom` starts at the second."""
 
 SWITCHES = {
     "drop_and_pad": ("model.moe_pad_expert_input_to_capacity", False),
     "fp8_weights": ("mixed_precision.fp8_param_gather", True),
     "fp4_weights": ("mixed_precision.fp4_param_gather", True),
 }
-"""Flags that are fields of Bridge, and what they are in a run that sets none; with weights in BF16
-those of the weights mean nothing."""
+"""Flags that are Bridge fields, with the value in a run that does not set them; weights in BF16 ignore the last two."""
 LENGTHS = ("run_tokens", "run_seconds")
-"""How long the run trains, as `for` states it; 0 is not stated."""
+"""How long the run trains, as `for` states it; 0 if not stated."""
 RUN: dict[str, Type] = {
     "gpus": NUMBER,
     "seq": NUMBER,
@@ -160,7 +159,7 @@ def _facts(cls: type, skip: tuple[str, ...]) -> dict[str, Type]:
 
 
 VISION = {"vision_heads": NUMBER, "vision_ffn_hidden": NUMBER, "deepstack_layers": NUMBER}
-"""Facts of the vision tower; 0 without one."""
+"""Facts of the vision tower; 0 if there is none."""
 MODEL = (
     _facts(Model, ("name", "hf", "revision", "query_norm"))
     | {"model": TEXT, "has_vision": FLAG, "hybrid": FLAG}
@@ -172,22 +171,22 @@ _AXIS_KINDS = {"int": NUMBER, "flag": FLAG}
 AXES: dict[str, Type] = {a.name: _AXIS_KINDS.get(a.kind) or Type(a.kind, a.words) for a in axes.AXES}
 
 SPARES = {"spare_memory": "high", "spare_at_best": "best", "spare_at_low": "low"}
-"""The prices of the memory that remains, with the case of the estimate in which it remains."""
+"""The costs that are memory left free, each with its case of the memory estimate."""
 MEMORY = ("peak_memory", *SPARES)
-"""The prices of memory."""
+"""The costs in bytes."""
 COSTS: dict[str, Type] = dict.fromkeys((*MEMORY, "step_time", "score"), NUMBER)
-"""Prices of a layout: peak bytes, bytes left in each case, seconds, and seconds with the worth of every advice that is
-not followed."""
+"""Costs of a layout: peak bytes, bytes left free in each case, seconds per step, and these seconds plus the worth of
+all advice that is not followed (`score`)."""
 
 SAVES: dict[str, Type] = {"goodput": NUMBER, "save_steps": NUMBER, "local_save_steps": NUMBER, "local_disk": TEXT}
-"""What follows from the chosen layout, for `derive` alone: the share of a month that trains, the best number of steps
-between checkpoints, that between saves on the nodes' own disks (0 where they do not pay), and the folder of these."""
+"""Values of the chosen layout, only for `derive`: the share of a month spent training, the best number of steps between
+checkpoints and between saves to the nodes' own disks (0 if those do not pay), and the folder of the local saves."""
 
 BYTES = (*MEMORY, "memory", "visible", "torch_total")
 """Names of amounts of memory."""
 RATES = ("hbm", "nvlink", "network", "host_link")
-"""Names of bytes a second."""
+"""Names of rates in bytes/s."""
 TIMES = ("step_time", "run_seconds")
-"""Names of times."""
+"""Names of times in seconds."""
 
 BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS | SAVES

@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 @frozen
 class Dtype:
-    """A torch dtype by its name (``bfloat16``)."""
+    """A torch dtype, by name (``bfloat16``)."""
 
     name: str
 
@@ -31,7 +31,7 @@ class Member:
 
 @frozen
 class Ref:
-    """Another field of the same configuration, by its path (``model.vocab_size``), known after Bridge has built it."""
+    """Another field of the same configuration (``model.vocab_size``), whose value is known once Bridge has built it."""
 
     path: str
 
@@ -50,7 +50,7 @@ class Call:
 
 
 def python(value: Any) -> str:
-    """Write a value as a Python expression inside the recipe function."""
+    """Format a value as a Python expression for the recipe function."""
     if isinstance(value, Dtype):
         return str(value)
     if isinstance(value, Member):
@@ -68,12 +68,12 @@ def python(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """Write a Python string literal in double quotes, ASCII only, on one line."""
+    """Format a text as a Python string literal in double quotes, ASCII only, on one line."""
     return '"' + "".join('\\"' if c == '"' else ascii(c)[1:-1] for c in text) + '"'
 
 
 def parts(value: Any) -> list[Any]:
-    """The value and everything inside it, outermost first."""
+    """Return a value and everything inside it, outermost first."""
     inside = value.kwargs.values() if isinstance(value, Call) else value if isinstance(value, (list, tuple)) else ()
     return [value, *(p for v in inside for p in parts(v))]
 
@@ -82,7 +82,7 @@ def normalise(path: str, value: Any) -> Any:
     """Normalise a decided or a resolved value for comparison.
 
     Dtypes and enum members become words. A pipeline layout becomes the list of its stages in layer order, because
-    Bridge replaces the string by an object. A hybrid's pattern is its decoder's, because Bridge appends MTP's blocks.
+    Bridge replaces the string by an object. A hybrid's pattern is cut to its decoder, as Bridge appends MTP's blocks.
     """
     if path == PATTERN:
         return decoder(value)
@@ -102,7 +102,7 @@ PATTERN = "model.hybrid_layer_pattern"
 
 
 def decoder(pattern: str | None) -> str | None:
-    """A hybrid's pattern without MTP's blocks after a slash (core models/hybrid/hybrid_layer_allocation.py:236)."""
+    """Remove MTP's blocks after a slash from a hybrid's pattern (core models/hybrid/hybrid_layer_allocation.py:236)."""
     return None if pattern is None else pattern.partition("/")[0]
 
 
@@ -111,7 +111,7 @@ LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 
 def stages(layout: str | Iterable[Iterable[Any]]) -> list[str]:
-    """The stages of a pipeline layout, each written out in its letters: ``Et*2|(t|)*2tL`` is Ett, t, t, tL.
+    """Return the stages of a pipeline layout, each expanded to its letters: ``Et*2|(t|)*2tL`` is Ett, t, t, tL.
 
     The layout is lists of layers, or text in the notation of Megatron-Core
     (core/transformer/pipeline_parallel_layer_layout.py:144).

@@ -20,7 +20,7 @@ class Node:
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The nodes directly below a node, in the order of its fields."""
+    """Yield the child nodes of a node, in the order of its fields."""
     for f in fields(cast(Any, type(node))):
         value = getattr(node, f.name) if f.eq else None
         if isinstance(value, Node):
@@ -30,7 +30,7 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(node: Node | None) -> Iterator[Node]:
-    """A node and every node below it, in the order of the fields."""
+    """Yield a node and all nodes below it, in the order of the fields."""
     if node is not None:
         yield node
         for child in children(node):
@@ -38,7 +38,7 @@ def walk(node: Node | None) -> Iterator[Node]:
 
 
 def height(node: Node) -> int:
-    """The number of nodes on the longest path down from a node, itself included."""
+    """Return the number of nodes on the longest path down from a node, including itself."""
     level, count = [node], 0
     while level:
         level, count = [child for n in level for child in children(n)], count + 1
@@ -46,7 +46,7 @@ def height(node: Node) -> int:
 
 
 def operands(e: Expr) -> tuple[Expr, ...]:
-    """The expressions directly below an expression; the name of a called function is none."""
+    """Return the direct subexpressions of an expression, without the name of a called function."""
     return e.args if isinstance(e, Call) else cast(tuple[Expr, ...], tuple(children(e)))
 
 
@@ -211,7 +211,7 @@ class VlmStmt(Node):
 
 @frozen
 class DataStmt(Node):
-    """``data mock``, ``data "path" pack=off`` or ``data hf "ORG/NAME"``: `value` is a path, or with a `word` a name."""
+    """``data mock``, ``data "path" pack=off`` or ``data hf "ORG/NAME"``: `value` is a path, or with `word` a name."""
 
     word: Name | None
     value: String | None
@@ -221,7 +221,7 @@ class DataStmt(Node):
 
 @frozen
 class WeightsStmt(Node):
-    """``weights hf "ORG/NAME"`` or ``weights "path"``: `value` is a path, or with a `word` a name."""
+    """``weights hf "ORG/NAME"`` or ``weights "path"``: `value` is a path, or a name if there is a `word`."""
 
     word: Name | None
     value: String
@@ -263,7 +263,7 @@ class Cite(Node):
 
 @frozen
 class Require(Node):
-    """``require [NAME:] EXPR``: in a run (a wish) or in a rules block (a law, where the name is obligatory)."""
+    """``require [NAME:] EXPR``: a condition in a run, or a law in a rules block, where the name is obligatory."""
 
     name: Name | None
     expr: Expr
@@ -306,12 +306,12 @@ class SweepStmt(VaryStmt): ...
 
 @frozen
 class IsolateStmt(VaryStmt):
-    """``isolate overlap in off, on, delayed``: a sweep in which everything else stays as it is."""
+    """``isolate overlap in off, on, delayed``: a sweep in which all other axes stay fixed."""
 
 
 @frozen
 class WorkflowStmt(Node):
-    """``workflow``: the phases fit, scale, profile and retune, each a run of its own."""
+    """``workflow``: the phases fit, scale, profile and retune, each a separate run."""
 
     span: Span = field(eq=False, repr=False)
 
@@ -336,7 +336,7 @@ class TargetStmt(Node):
 
 @frozen
 class ResilienceStmt(Node):
-    """``resilience ft calc_ft_timeouts=off``: a section of Bridge against failures, and its options."""
+    """``resilience ft calc_ft_timeouts=off``: a Bridge section for fault tolerance, and its options."""
 
     section: Name
     bindings: tuple[Binding, ...]
@@ -393,7 +393,7 @@ class ClusterDecl(FactsDecl): ...
 
 @frozen
 class CalibrationDecl(FactsDecl):
-    """``calibration NAME { gemm 58% ... }``: the shares of their peaks that the GPUs of an architecture reach."""
+    """``calibration NAME { gemm 58% ... }``: the shares of peak rates that an architecture's GPUs reach."""
 
 
 @frozen
@@ -414,7 +414,7 @@ class Let(Node):
 
 @frozen
 class Conditional(Node):
-    """The fields of members with a condition; among those of one name, the first that applies wins."""
+    """A member with a condition; of members with the same name, the first whose condition holds wins."""
 
     name: Name
     expr: Expr
@@ -456,7 +456,7 @@ class Measured(Conditional):
 
 @frozen
 class Symptom(Node):
-    """``symptom NAME: "pattern" confirm "..." fix "..."``: a message of a failing run; `because` is the cause."""
+    """``symptom NAME: "pattern" confirm "..." fix "..."``: a failing run's message; `because` is the cause."""
 
     name: Name
     expr: String
@@ -483,7 +483,7 @@ Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Mea
 
 @frozen
 class RulesDecl(Node):
-    """``rules NAME [of recipe] [when EXPR] { members }``: rules of a run, unless `subject` is another."""
+    """``rules NAME [of recipe] [when EXPR] { members }``: rules of a run, unless `subject` names something else."""
 
     name: Name
     subject: Name | None

@@ -1,6 +1,4 @@
-"""Suggest statements for unknown ones: words and command-line arguments of other tools, such as
-``--tensor-model-parallel-size 4``.
-"""
+"""Suggest statements for keywords and command-line arguments of other tools (``--tensor-model-parallel-size 4``)."""
 
 from __future__ import annotations
 
@@ -26,18 +24,18 @@ OTHER_NAMES = {
     "expert_model_parallel_size": "ep", "expert_tensor_parallel_size": "etp",
     "virtual_pipeline_model_parallel_size": "vpp", "recompute_granularity": "recompute",
 }  # fmt: skip
-"""Names of our statements and axes in other tools."""
+"""Other tools' names for our statements and axes."""
 _COMPARED = {**dict.fromkeys(MEMORY_ELSEWHERE, "peak_memory"), "step": "step_time"}
 _COMPARISONS = ("<", "<=", ">", ">=", "==")
 _GLUED = re.compile(r"([a-z_]+?)=?([0-9]+)")
 COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "num_nodes", "nnodes", "world_size")
 DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 MOST_FIELDS = 3
-"""Fields of Bridge by one word."""
+"""The most Bridge fields to suggest for one name."""
 
 
 def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
-    """Recognise ``sequence 128k``, ``lr 3e-4``, ``tokens 15T``: an unknown word and a value; else None."""
+    """Recognise ``sequence 128k``, ``lr 3e-4``, ``tokens 15T``: an unknown keyword and a value; else return None."""
     line = line_of(source, statement, found)
     if line is None or line.at != 1 or line.words[0].kind != "word":
         return None
@@ -68,20 +66,20 @@ def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnost
 
 
 def name_of_another_tool(word: str) -> str | None:
-    """The name in expressions that a word of another tool means."""
+    """Return the name in our expressions for another tool's name; None if it has none."""
     meant = OTHER_NAMES.get(word) or _COMPARED.get(word)
     return "global_batch" if meant == "batch" else meant
 
 
 def glued_pin(word: str) -> str | None:
-    """Read ``TP4`` as a pin; None if it is none."""
+    """Read ``TP4`` as a pin; None if the word is not an axis and a number."""
     found = _GLUED.fullmatch(word.lower())
     return f"pin {found[1]}={found[2]}" if found and found[1] in axes.PINNED else None
 
 
 def _instead(word: str, line: Line) -> Iterator[str]:
-    """Suggest what to write instead of a statement that starts with the word."""
-    # Find the statement that a word means in other tools, begins with, or resembles
+    """Suggest what to write instead of a statement that starts with this word."""
+    # Find the statement that the word means in other tools, starts with, or resembles
     low = word.lower()
     begun = next((s for s in STATEMENTS if len(s) > 2 and low.startswith(s) and s not in ("set", "task")), None)
     meant = OTHER_NAMES.get(low) or begun or next(iter(get_close_matches(low, STATEMENTS, 1, 0.7)), None)
@@ -117,7 +115,7 @@ def _instead(word: str, line: Line) -> Iterator[str]:
 
 
 def fields_like(word: str, value: str) -> list[str]:
-    """The fields of Bridge with that name, else those whose name ends with it; none if there are many."""
+    """Return Bridge's fields with this name, else those whose name ends with it if they are few."""
     known = fields.fields(fields.versions()[-1])
     number = number_value(value)
     known = {p: f for p, f in known.items() if not p.startswith("peft.")}  # options of `adapter`
@@ -133,11 +131,11 @@ _OPTION = re.compile(rf"--?(?P<name>[A-Za-z][\w.-]*)(?:[ \t]*=[ \t]*|[ \t]+)?(?P
 _OVERRIDE = re.compile(rf"(?P<name>[A-Za-z]\w*(?:\.\w+)+)[ \t]*=[ \t]*(?P<value>{_VALUE})[ \t]*")
 _PIN = re.compile(rf"pin[ \t]+(?P<name>[A-Za-z]\w*(?:-\w+)+)[ \t]*[= ][ \t]*(?P<value>{_VALUE})[ \t]*")
 MOST = 40
-"""Arguments that are translated; each is looked for among Bridge's fields."""
+"""The most arguments to translate, as each is searched for in Bridge's fields."""
 
 
 def foreign_arguments(source: Source, statement: int) -> Diagnostic | None:
-    """Translate the arguments at an offset; None if there are none."""
+    """Explain another tool's arguments at an offset and translate them; None if there are none."""
     single = _OVERRIDE.match(source.text, statement) or _PIN.match(source.text, statement)
     found, at = [single] if single else [], statement
     while not single and len(found) < MOST and (option := _OPTION.match(source.text, at)):
@@ -158,7 +156,7 @@ def foreign_arguments(source: Source, statement: int) -> Diagnostic | None:
 
 
 def ours(name: str, value: str | None) -> str:
-    """Write an argument as a statement, or after `#` why there is none."""
+    """Write an argument as a statement, or the reason, after `#`, why none exists."""
     known = fields.fields(fields.versions()[-1])
     low = name.replace("-", "_").lower()
     last = low.split(".")[-1]

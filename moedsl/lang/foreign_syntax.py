@@ -1,4 +1,4 @@
-"""Statements written in the syntax of other tools: recognise each known form and suggest ours."""
+"""Recognise statements in the syntax of other tools and suggest ours."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BITS = re.compile(
 )
 _PATH = re.compile(r"[^\s;#\"]+")
 _LONGEST_MACHINES = 80
-"""The longest text of machines that is read, in characters."""
+"""The longest text, in characters, to read as hardware."""
 _NODES_BY_GPUS = re.compile(
     r"(?:hardware\s+)?(?P<first>[A-Za-z]+[0-9]+\w*\s+x?\s*)?(?P<nodes>[0-9]{1,6})\s*[xX*\u00d7]\s*(?P<gpus>[0-9]{1,6})"
     r"(?(first)|\s*[xX*\u00d7]?\s*(?P<last>[A-Za-z]+[0-9]+\w*))"
@@ -57,16 +57,16 @@ _RACKS = tuple(map(re.compile, (
     rf"(?P<nodes>)(?:hardware\s+)?[dh]gx\s+{_GPU}{_OF}",
     rf"(?P<nodes>)(?P<number>[0-9]{{1,6}})\s+nodes?\s+(?:of\s+|x\s*)?{_GPU}",
 )))  # fmt: skip
-"""NVIDIA's names of machines, around that of a GPU."""
+"""NVIDIA's names for machines, each around the name of a GPU."""
 HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
-"""Names such as gb200."""
+"""Hardware names such as gb200."""
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1), **dict.fromkeys(("ms", "msec"), 0.001),
     **dict.fromkeys(("min", "mins", "minute", "minutes"), 60), **dict.fromkeys(("h", "hour", "hours"), 3600),
 }  # fmt: skip
-"""How many seconds a unit of time has."""
+"""The seconds in each unit of time."""
 LONGEST = 1_000
-"""The longest statement that is read, in words."""
+"""The longest statement to read, in words."""
 
 
 @frozen
@@ -96,13 +96,13 @@ class Line:
 
 
 def foreign_syntax(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
-    """Explain the statement at an offset, which does not parse at `found`; None for no known form."""
+    """Explain the statement at an offset, which fails to parse at `found`; None if its form is unknown."""
     line = line_of(source, statement, found)
     return next(filter(None, (known(line) for known in _FORMS)), None) if line else None
 
 
 def bare_hub_name(source: Source, statement: int) -> Diagnostic | None:
-    """Explain ``data hf org/name`` at an offset, where it never parses; None for another statement."""
+    """Explain ``data hf org/name``, which never parses, at an offset; None for another statement."""
     found = _HUB_NAME.match(source.text, statement)
     if found is None:
         return None
@@ -111,7 +111,7 @@ def bare_hub_name(source: Source, statement: int) -> Diagnostic | None:
 
 
 def bits(source: Source, fact: int) -> Diagnostic | None:
-    """Explain ``network 200 Gb/s`` at an offset, the fact of a block; None for another one."""
+    """Explain the fact ``network 200 Gb/s`` at an offset in a block; None for another fact."""
     found = _BITS.match(source.text, fact)
     if found is None:
         return None
@@ -134,12 +134,12 @@ def line_of(source: Source, statement: int, found: Lexeme) -> Line | None:
 
 Form = Callable[[Line], Diagnostic | None]
 _FORMS: list[Form] = []
-"""The known forms in the order of this file; the first that recognises a statement answers."""
+"""The known forms in the order of this file; the first that recognises a statement explains it."""
 
 
 @_FORMS.append
 def _other_name(line: Line) -> Diagnostic | None:
-    """``model qwen3-235b-a22b``, ``Qwen/Qwen3-30B-A3B``, ``model "qwen3_30b_a3b"``"""
+    """Report an id or quoted name: ``model qwen3-235b-a22b``, ``Qwen/Qwen3-30B-A3B``, ``model "qwen3_30b_a3b"``."""
     keyword = line.words[0].text in ("model", "hardware")
     if not keyword and line.words[0].text in STATEMENTS:
         return None
@@ -160,8 +160,8 @@ def _other_name(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _spaced_name(line: Line) -> Diagnostic | None:
-    """``Nemotron 3 Super``, ``model Nemotron 3 Super``, ``nemotron 3 super``: without `model`, a name that begins with
-    a capital, or that of a model of the stdlib"""
+    """Report a name with blanks: ``model Nemotron 3 Super``; without `model`, if it starts with a capital or is a model
+    of the stdlib (``nemotron 3 super``)."""
     first = int(line.words[0].text == "model")
     name = line.words[first:]
     if len(name) < 2 or any(w.kind not in ("word", "number") or w.text in _NO_NAMES for w in name):
@@ -176,7 +176,7 @@ def _spaced_name(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _rack(line: Line) -> Diagnostic | None:
-    """``h100 sxm x 16``, ``GB200 NVL72 x 2``, ``DGX H100 x 2``, ``2 nodes of h100``"""
+    """Report NVIDIA's machine names: ``h100 sxm x 16``, ``GB200 NVL72 x 2``, ``DGX H100 x 2``, ``2 nodes of h100``."""
     first, last = line.words[0], line.words[-1]
     text = line.written(first, last).lower()
     named = next((m for form in _RACKS if len(text) <= _LONGEST_MACHINES and (m := form.fullmatch(text))), None)
@@ -193,7 +193,7 @@ def _rack(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _times(line: Line) -> Diagnostic | None:
-    """``gb200 * 256``"""
+    """Report another sign than `x` before the number of GPUs: ``gb200 * 256``."""
     after = line.words[line.at + 1 : line.at + 2]
     if line.found.text not in ("*", "\u00d7", ":", "=", ",") or not after or after[0].kind != "number":
         return None
@@ -208,7 +208,7 @@ def _times(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _count_first(line: Line) -> Diagnostic | None:
-    """``256 x gb200``"""
+    """Report a number before the hardware: ``256 x gb200``."""
     rest = [w.text for w in line.words[line.at :]]
     if line.at > (line.words[0].text == "hardware") or line.found.kind != "number":
         return None
@@ -224,7 +224,7 @@ def _count_first(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _nodes_by_gpus(line: Line) -> Diagnostic | None:
-    """``16 x 8 h100``, ``h100 x 16 x 8``"""
+    """Report nodes times GPUs: ``16 x 8 h100``, ``h100 x 16 x 8``."""
     first, last = line.words[0], line.words[-1]
     text = line.written(first, last)
     product = _NODES_BY_GPUS.fullmatch(text) if len(text) <= _LONGEST_MACHINES else None
@@ -237,7 +237,7 @@ def _nodes_by_gpus(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _nodes(line: Line) -> Diagnostic | None:
-    """``gb200 x 64 nodes``"""
+    """Report a number of nodes, or a unit after the number of GPUs: ``gb200 x 64 nodes``."""
     word = line.found.text.lower()
     if word not in ("node", "nodes", "gpu", "gpus") or line.at < 3 or line.words[line.at - 2].text != "x":
         return None
@@ -254,7 +254,7 @@ def _nodes(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _seconds(line: Line) -> Diagnostic | None:
-    """``require step_time < 10 s``"""
+    """Report a unit of time in a condition: ``require step_time < 10 s``."""
     number, one = line.words[line.at - 1], _SECONDS.get(line.found.text.lower())
     if not line.at or one is None or number.kind != "number" or line.words[0].text not in ("require", "prefer"):
         return None
@@ -267,7 +267,7 @@ def _seconds(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _scale_apart(line: Line) -> Diagnostic | None:
-    """``seq 128 k``"""
+    """Report a blank between a number and its scale: ``seq 128 k``."""
     number = line.words[line.at - 1]
     scale = _SCALES.get(line.found.text.lower())
     if not line.at or scale is None or number.kind != "number" or not number.text.isdecimal():
@@ -278,10 +278,10 @@ def _scale_apart(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _unit(line: Line) -> Diagnostic | None:
-    """``seq 4096 tokens``, ``batch 64 samples``"""
+    """Report a unit after a count: ``seq 4096 tokens``, ``batch 64 samples``."""
     keyword, number = line.words[0], line.words[line.at - 1]
     if line.at == 2 and keyword.text == "batch" and line.found.text.lower() in _UNITS["seq"]:
-        # ``batch 4M tokens``: its sequences are told if the file states one sequence length
+        # ``batch 4M tokens``: suggest the number of sequences if the file states one sequence length
         text = "`batch` counts sequences, not tokens"
         amounts = [number_value(n) for n in (number.text, *{*_SEQ.findall(line.source.text)})]
         tokens, *lengths = (a[0] for a in amounts if not isinstance(a, str))
@@ -300,7 +300,7 @@ def _unit(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _equals(line: Line) -> Diagnostic | None:
-    """``seq = 4k``, ``batch: 64``"""
+    """Report `=` or `:` after a keyword: ``seq = 4k``, ``batch: 64``."""
     value = line.words[line.at + 1 : line.at + 2]
     if line.at != 1 or line.found.text not in ("=", ":", "==") or not value or line.words[0].text not in _WITH_A_VALUE:
         return None
@@ -313,7 +313,7 @@ def _equals(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _no_equals(line: Line) -> Diagnostic | None:
-    """``pin tp 4``, ``pin tp: 4``, ``set optimizer.lr 3e-4``"""
+    """Report a value without `=`: ``pin tp 4``, ``pin tp: 4``, ``set optimizer.lr 3e-4``."""
     name = line.words[line.at - 1]
     value = line.words[line.at + 1 : line.at + 2] if line.found.text in (":", "==") else (line.found,)
     if line.at < 2 or line.words[0].text not in ("pin", "set") or name.kind != "word" or not value:
@@ -327,7 +327,7 @@ def _no_equals(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _thousands(line: Line) -> Diagnostic | None:
-    """``seq 4,096``"""
+    """Report commas between digits: ``seq 4,096``."""
     number = line.words[line.at - 1]
     grouped = _GROUPED.match(line.source.text, number.start) if line.at else None
     if grouped is None:
@@ -338,7 +338,7 @@ def _thousands(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _commas(line: Line) -> Diagnostic | None:
-    """``pin tp=4, cp=4``, ``pin recompute=moe_act, layernorm``, ``pin tp=1, 2``"""
+    """Report commas in a pin: ``pin tp=4, cp=4``, ``pin recompute=moe_act, layernorm``, ``pin tp=1, 2``."""
     if line.found.text != "," or line.words[0].text != "pin":
         return None
     first, last = line.words[0], line.words[-1]
@@ -346,7 +346,7 @@ def _commas(line: Line) -> Diagnostic | None:
     if several:
         axis, values = several[0].groups()
         return error("parse.unexpected:many-values", line.span(first, last), axis=axis, listed=values)
-    # A text without its commas outside brackets and strings
+    # Remove the commas outside brackets and strings
     text = _LISTED.sub(r"\1=[\2]", line.written(first, last))
     out, depth = "", 0
     for word in lexemes(text):
@@ -360,7 +360,7 @@ def _commas(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _bare_path(line: Line) -> Diagnostic | None:
-    """``data /data/corpus``"""
+    """Report a path without quotes: ``data /data/corpus``."""
     if line.words[0].text != "data" or line.at not in (1, 2) or line.found.kind == "string":
         return None
     path = _PATH.match(line.source.text, line.words[1].start)
@@ -372,8 +372,8 @@ def _bare_path(line: Line) -> Diagnostic | None:
 
 @_FORMS.append
 def _several(line: Line) -> Diagnostic | None:
-    """``qwen3_30b_a3b gb200 x 64 seq 4k``"""
-    starts: list[int] = []  # the words that begin a statement, as far as their neighbours tell
+    """Report several statements on one line without `;`: ``qwen3_30b_a3b gb200 x 64 seq 4k``."""
+    starts: list[int] = []  # the words that start a statement, judging by their neighbours
     texts = [w.text for w in line.words]
     for i in range(max(line.at, 1), len(texts)):
         before, word, after = texts[i - 1], texts[i], texts[i + 1 : i + 2]
@@ -392,7 +392,7 @@ def _several(line: Line) -> Diagnostic | None:
 
 
 def _name_like(line: Line, first: Lexeme) -> tuple[str, Lexeme] | None:
-    """The name that an id of the Hugging Face hub means, with or without quotes, and the id's last word."""
+    """Return our name for a Hugging Face id, quoted or not, and the id's last word; None if it is no id."""
     quoted = first.kind == "string"
     said = _NAMED.match(line.source.text, first.start + quoted)
     if said is None or (quoted and said.end() != first.end - 1):

@@ -1,8 +1,8 @@
-"""Format text for `moedsl fmt` from its words alone, so that nothing is lost.
+"""Format text for `moedsl fmt` using only its words, so that nothing is lost.
 
 Blocks are indented by two spaces, and words are separated by one. Statements that shared a line stay together if they
-fit. Comments keep their place, and at most one blank line stays. A statement that is broken once has each `because` and
-`cite` on a line of its own.
+fit. Comments keep their place, and of several blank lines one stays. A statement on several lines has each `because`
+and `cite` on a separate line.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from moedsl.support.source import Source, Span
 WIDTH = 100
 _ASSIGNS = frozenset(["let", "default", "candidates", "derive", "env", "set", "effect"])
 _NO_OPERANDS = (RESERVED | {"require", "prefer"}) - {"true", "false"}
-"""Words that an operand may follow."""
+"""Words after which a new operand starts."""
 
 
 def format(module: ast.Module, source: Source) -> str:
     """Format a source; comments and single blank lines stay. `module` is the parsed source, without an error.
 
-    Raises ValueError if the text would mean something else.
+    Raise ValueError if the meaning would change.
     """
     text = layout(source.text)
     again, diagnostics = parse(Source(source.name, text))
@@ -38,7 +38,7 @@ def format(module: ast.Module, source: Source) -> str:
 
 
 def format_source(source: Source) -> tuple[str | None, tuple[Diagnostic, ...]]:
-    """Format for `moedsl fmt`, or None and the reason: the source does not parse, or internal.format (a bug)."""
+    """Format a source for `moedsl fmt`; None and the errors if it does not parse, or internal.format (a bug)."""
     module, diagnostics = parse(source)
     if module is None or any(d.is_error for d in diagnostics):
         return None, diagnostics
@@ -49,12 +49,12 @@ def format_source(source: Source) -> tuple[str | None, tuple[Diagnostic, ...]]:
 
 
 def comments(text: str) -> list[str]:
-    """List every comment in order, without white space at its end."""
+    """List all comments in order, without trailing white space."""
     return [x.text.rstrip() for x in lexemes(text) if x.kind == "comment"]
 
 
 def layout(text: str) -> str:
-    """Format the text, which must parse."""
+    """Format a text, which must parse."""
     rows = _rows(_Reader(text).block().entries, 0)
     return "".join(row.rstrip() + "\n" for row in rows)
 
@@ -154,7 +154,7 @@ def _rows(entries: list[_Line], indent: int) -> list[str]:
         rows += made or [" " * indent + (line.comment or "")]
         if made and line.comment:
             behind[len(rows) - 1] = line.comment
-    # Comments after consecutive rows are one group: there, a row and its place among the comments differ by the same
+    # Comments after consecutive rows form a group: in it, row number minus comment number is constant
     for _, places in groupby(enumerate(behind), lambda place: place[1] - place[0]):
         group = [row for _, row in places]
         column = max(len(rows[i]) for i in group) + 2
@@ -164,8 +164,8 @@ def _rows(entries: list[_Line], indent: int) -> list[str]:
 
 
 def _statement_rows(words: list[_Word], indent: int) -> list[str]:
-    """One row if it fits, else rows that break where the text did, before `because`, `cite`, `confirm` and `fix`, and
-    inside a block."""
+    """Format a statement as one row if it fits, else break it where the text did, before `because`, `cite`, `confirm`
+    and `fix`, and inside a block."""
     broken = any(w.broken for w in words) or any(w.block is not None and w.block.broken for w in words)
     if not broken:
         row = " " * indent + _joined(words)
@@ -192,7 +192,7 @@ def _statement_rows(words: list[_Word], indent: int) -> list[str]:
 
 
 def _joined(words: list[_Word]) -> str:
-    """Write the statement on one row, including its block."""
+    """Format a statement, including its block, as one row."""
     out = ""
     for i, word in enumerate(words):
         text = word.text
@@ -204,7 +204,7 @@ def _joined(words: list[_Word]) -> str:
 
 
 def _space(words: list[_Word], i: int) -> str:
-    """Write the space between a word and the one before it."""
+    """Return the space between a word and the previous one."""
     if i == 0:
         return ""
     before, word = words[i - 1], words[i]
@@ -218,7 +218,7 @@ def _space(words: list[_Word], i: int) -> str:
         return ""
     if before.text != "-":
         return " "
-    # A minus without a left operand; after the first word of a statement it is a value's sign
+    # No space after a minus without a left operand; after a statement's first word it is a value's sign
     left = words[i - 2]
     operand = left.kind in ("number", "string", "close") or (left.kind == "word" and left.text not in _NO_OPERANDS)
     return " " if i > 2 and operand else ""

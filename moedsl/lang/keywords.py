@@ -1,7 +1,7 @@
-"""List the words of the language by their role, from the grammar and the compiler's own lists.
+"""List the language's words by role, from the grammar and the compiler's own lists.
 
 One source for everything that colours or completes .moe text: tools/make_editors.py writes them to editors/words.json
-and fills every editor's files from there; moedsl/lang/pygments_lexer.py reads them here. Lark is not needed.
+and fills every editor's files from there; moedsl/lang/pygments_lexer.py imports them. Lark is not needed.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ _SYMBOL = re.compile(r'^([A-Z_]+): "([^"]+)"', re.MULTILINE)
 
 @frozen
 class Keywords:
-    """Every list is in the order of its source, without repeats. A word may be in several: `model` starts a statement
-    and a declaration, `micro_batch` is a statement and an axis."""
+    """The words of each role, in the order of their source, without repeats. A word may have several roles: `model`
+    starts a statement and a declaration, `micro_batch` is a statement and an axis."""
 
     statements: tuple[str, ...]
     """Words that start a statement of a run."""
     declarations: tuple[str, ...]
-    """Words that start a declaration; `facts_blocks`, `rules_blocks` and `run_blocks` tell what its braces contain."""
+    """Words that start a declaration; `facts_blocks`, `rules_blocks` and `run_blocks` divide them by content."""
     facts_blocks: tuple[str, ...]
     rules_blocks: tuple[str, ...]
     run_blocks: tuple[str, ...]
     members: tuple[str, ...]
     """Words that start a member of a rules block."""
     named: tuple[str, ...]
-    """Words among these that are followed by a new name: `rules NAME`, `let NAME`."""
+    """Words of declarations and members that a new name follows: `rules NAME`, `let NAME`."""
     clauses: tuple[str, ...]
-    """Words that may start a line and still belong to the statement before."""
+    """Words that may start a line and still belong to the previous statement."""
     links: tuple[str, ...]
     """Words inside a statement: `gb200 x 8`, `fit first`, `run a from b`, `rules r of recipe`, `sweep tp in 1, 2`."""
     operators: tuple[str, ...]
-    """Words of expressions."""
+    """Operators of expressions that are words."""
     constants: tuple[str, ...]
     reserved: tuple[str, ...]
     """Words that are never a name."""
     symbols: tuple[str, ...]
-    """Operators and punctuation, the longest first."""
+    """Operators and punctuation, longest first."""
     units: tuple[str, ...]
     multipliers: tuple[str, ...]
     axes: tuple[str, ...]
-    """Names of decided values, with their other spellings."""
+    """Names of the values that the solver decides, with their other spellings."""
     runs: tuple[str, ...]
-    """Names of values that a run fixes."""
+    """Names of the values that a run fixes."""
     facts: tuple[str, ...]
-    """Names of facts of a model or hardware, and of costs."""
+    """Names of facts about a model or hardware, and of costs."""
     values: tuple[str, ...]
     """Words that are values."""
     functions: tuple[str, ...]
 
     def to_json(self) -> dict[str, list[str]]:
-        """The lists by name."""
+        """Return the lists by name."""
         return {key: list(value) for key, value in asdict(self).items()}
 
 
@@ -74,7 +74,7 @@ def keywords() -> Keywords:
     by_terminal = {m[1]: m[3] for m in _KEYWORD.finditer(text)}
 
     def first(bodies: Iterable[str]) -> tuple[str, ...]:
-        """The keyword with which each rule starts, if it starts with one."""
+        """Return the first keyword of each rule that starts with one."""
         starts = (re.match(r"\s*([A-Z_]+)\b", body) for body in bodies)
         return _unique(by_terminal[m[1]] for m in starts if m)
 

@@ -26,10 +26,10 @@ WORDS = {
     "EQUAL": "`=`", "COLON": "`:`", "COMMA": "`,`", "LPAREN": "`(`", "RPAREN": "`)`", "LBRACKET": "`[`",
     "RBRACKET": "`]`", "LBRACE": "`{`", "RBRACE": "`}`",
 }  # fmt: skip
-"""Terminals that are not keywords, as messages name them."""
+"""How messages name terminals that are not keywords."""
 _LENGTH = re.compile(r"for[ \t]+([0-9]{1,15}(?:\.[0-9]{1,15})?)([MBT]?)")
 _TYPED = {"&&": "and", "||": "or", "!": "not", "&": "and", "|": "or"} | dict.fromkeys("'\u2018\u2019\u201c\u201d", '"')
-"""Characters of a word or a sign of the language."""
+"""Characters that stand for a word or sign of the language."""
 
 _COMMENT = "a comment starts with # and ends with its line"
 _OTHER_SIGNS = {
@@ -42,13 +42,13 @@ _OTHER_SIGNS = {
 
 @frozen
 class Stop:
-    """The place where the parser stopped: `accepts` are the terminals allowed there, `starters` those at the start."""
+    """Where the parser stopped: `accepts` are the terminals allowed there, `starters` those allowed at the start."""
 
     source: Source
     statement: int
     """The offset at which the statement starts."""
     offset: int
-    """The offset of the wrong word; a newline or the end of the text is the end of the statement."""
+    """The offset of the wrong word, or of the newline or end of text if the statement ended too early."""
     last: int
     """End of the last accepted word."""
     accepts: frozenset[str]
@@ -56,7 +56,7 @@ class Stop:
 
 
 def unexpected(stop: Stop) -> Diagnostic:
-    """Make the one error for a statement that does not parse."""
+    """Return the one error for a statement that does not parse."""
     text, in_run = stop.source.text, "PIN" in stop.starters
     known = (bare_hub_name if in_run else bits)(stop.source, stop.statement)
     found = None if text[stop.offset : stop.offset + 1] == "\n" else lexeme_at(text, stop.offset)
@@ -88,7 +88,7 @@ def unexpected(stop: Stop) -> Diagnostic:
 
 
 def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
-    """Suggest a keyword for a typo: in the wrong word, or in the one that starts the statement."""
+    """Suggest a keyword for a typo in the wrong word or in the statement's first word."""
     first = lexeme_at(stop.source.text, stop.statement)
     places = [(found, keywords(stop.accepts))]
     if first is not None and first.start < found.start:
@@ -103,12 +103,12 @@ def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
 
 
 def keywords(terminals: Collection[str]) -> set[str]:
-    """The keywords among terminals, as they are written."""
+    """Return the keywords among terminals, as a text has them."""
     return {t.lower() for t in terminals if t not in WORDS and t[0].isalpha() and t not in ("NEWLINE", "SEMICOLON")}
 
 
 def expected(accepts: Collection[str]) -> str:
-    """Name terminals in messages: ``a value``, ``an operator``, ``the end of the statement``."""
+    """Describe terminals for messages: ``a value``, ``an operator`` or ``the end of the statement``."""
     left, words = {*accepts}, []
     if {"REQUIRE", "PIN"} <= left:
         words.append("a statement")
@@ -129,13 +129,13 @@ def expected(accepts: Collection[str]) -> str:
 
 
 def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
-    """Suggest what to write for frequent mistakes."""
+    """Suggest corrections of frequent mistakes."""
     text, accepts = found.text if found else "", stop.accepts
     first = lexeme_at(stop.source.text, stop.statement)
     if found and "X" in accepts and re.fullmatch(r"x[0-9]\w*", text):
         yield Instead(f"put a blank after `x`: write `x {text[1:]}`", f"x {text[1:]}")
     if found and "X" in accepts and found.kind == "number":
-        # Suggest what to write for a number after the hardware: of GPUs, or of their memory
+        # The number after the hardware counts GPUs, or is their memory
         if re.fullmatch(r"[0-9.]+gi?b?", text, re.IGNORECASE):
             yield f"the name of the hardware says its memory, as `a100_80gb`: leave out `{text}`, or write another name"
         elif gpus := re.fullmatch(r"([0-9]+)(gpus?)?", text, re.IGNORECASE):
@@ -157,12 +157,12 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
 
 
 def unclosed(source: Source, opened: int, noticed: int) -> Diagnostic:
-    """Report a bracket that nothing closes: where it was opened, and where that was noticed."""
+    """Report an unclosed bracket: where it was opened, and where the parser noticed."""
     char = source.text[opened]
     closer = {"(": ")", "[": "]", "{": "}"}[char]
     noticed = min(noticed, len(source.text))
     text = closer
-    if closer == "}":  # on a line of its own
+    if closer == "}":  # on a separate line
         text = closer + "\n" if noticed == 0 or source.text[noticed - 1] == "\n" else "\n" + closer + "\n"
     labels = (
         Label(Span(source.name, opened, opened + 1), "opened here"),
@@ -174,7 +174,7 @@ def unclosed(source: Source, opened: int, noticed: int) -> Diagnostic:
 
 
 def stray(source: Source, offset: int) -> Diagnostic:
-    """Report a closing bracket that closes nothing."""
+    """Report a closing bracket without an opening one."""
     message, span = f"this `{source.text[offset]}` closes nothing", Span(source.name, offset, offset + 1)
     fix = Fix(f"Remove this `{source.text[offset]}`", REPLACE, span)
     return error("parse.unclosed", message, span, help="remove it, or open it earlier", fixes=(fix,))

@@ -1,10 +1,10 @@
 """Parse a Source to an ast.Module.
 
-Lark runs token by token. If a statement does not parse, one error is reported, the parser returns to the start of the
-statement, and reading continues after it; three wrong statements give three errors.
+Lark runs token by token. If a statement does not parse, the parser reports one error, returns to its state at the
+statement's start, and continues after the statement; three wrong statements give three errors.
 
-Below the parser are the terminals that may follow a prefix of a text, for completion: a stack of Lark's LALR states
-stands for the prefix. Lark's own `accepts` would copy the values too; here it is asked for prefixes without values.
+For completion, the functions at the end list the terminals that may follow a prefix of a text, represented by a stack
+of Lark's LALR states. Lark's own `accepts` would also copy the values, which these prefixes do not have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from moedsl.support.resources import grammar_file
 from moedsl.support.source import Source, Span
 
 MAX_ERRORS = 50
-"""The most errors; the rest of a file is not read."""
+"""The most errors to report; then the rest of a file is not read."""
 MAX_WORDS = 20_000
 """The most tokens of a file, ten times those of the largest document; more would take too long."""
 
@@ -39,7 +39,7 @@ _lock = threading.Lock()
 
 
 class Unexpected(Exception):
-    """A text that cannot be here, at an offset."""
+    """The text at an offset cannot stand there."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
@@ -47,16 +47,16 @@ class Unexpected(Exception):
 
 @cache
 def _other_words() -> dict[str, re.Pattern[str]]:
-    """The other terminals that a keyword or a number may be, the likeliest first."""
+    """Return the other terminals that a keyword or number may be, with their patterns, likeliest first."""
     patterns = {t.name: t.pattern.to_regexp() for t in lark_parser().terminals}
     return {name: re.compile(patterns[name]) for name in ("NAME", "WORD", "VERSION")}
 
 
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
-    """Parse a source; returns the module and the diagnostics in the order of the text.
+    """Parse a source; return the module and the diagnostics in the order of the text.
 
-    With errors, the module has the statements that parse; it is None if the text is nested too deeply, or
-    given up after too many errors or words.
+    With errors, the module has the statements that parse; it is None if the text is nested too deeply or has too many
+    errors or words.
     """
     pairs = brackets(source.text)
     deep = too_deep(source, pairs)
@@ -71,7 +71,7 @@ def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
 
 
 class _Parse:
-    """One parse. `mark` has the parser's stacks at the start of the present statement."""
+    """One parse. `mark` has the parser's stacks at the start of the current statement."""
 
     def __init__(self, source: Source, pairs: Brackets) -> None:
         self.source, self.pairs = source, pairs
@@ -102,7 +102,7 @@ class _Parse:
         return module, tuple(found)
 
     def feed_tokens(self) -> bool:
-        """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""
+        """Feed the remaining tokens to the parser, without newlines inside ( ) and [ ]; False if there are too many."""
         depth, started = 0, self.words
         for token in self.tokens():
             kind = token.type
@@ -125,7 +125,7 @@ class _Parse:
         return True
 
     def tokens(self) -> Iterator[Token]:
-        """The tokens from the lexer's position on; each depends on the parser's state."""
+        """Yield the remaining tokens; the kind of each depends on the parser's state."""
         lexer: Any = self.cursor.lexer_thread
         lexer.state.line_ctr.char_pos = self.at
         try:
@@ -136,7 +136,7 @@ class _Parse:
             raise Unexpected(e.pos_in_stream) from None
 
     def feed(self, token: Token) -> Any:
-        """Read one token; a keyword that cannot be here (``seq`` in a model's facts) is a plain word."""
+        """Feed one token to the parser; a keyword that cannot be here (``seq`` in a model's facts) is a plain word."""
         try:
             return self.cursor.feed_token(token)
         except UnexpectedToken:
@@ -154,7 +154,7 @@ class _Parse:
         self.sizes = [(v.children, len(v.children)) for v in self.values if isinstance(v, Tree)]
 
     def recover(self, e: Unexpected) -> None:
-        """Report the error of the present statement and move after it, or close a block that was never closed."""
+        """Report the current statement's error and continue after it, or close an unclosed block."""
         stop = self.stop(e)
         builder.problems[:] = [p for p in builder.problems if p.labels[0].span.start < self.statement]
         opened = self.unclosed_block(stop)
@@ -170,10 +170,10 @@ class _Parse:
         self.last = self.at = self.boundary(stop.offset)
 
     def stop(self, e: Unexpected) -> Stop:
-        """The place of the parser; afterwards the parser is at the mark again."""
+        """Return where the parser stopped, and reset the parser to the mark."""
         possible = accepts(self.states)
         self.states[:], self.values[:] = self.mark
-        for children, size in self.sizes:  # Lark lets the list of a repeated rule grow in place
+        for children, size in self.sizes:  # Lark extends the list of a repeated rule in place
             del children[size:]
         text = self.source.text
         first = lexeme_at(text, self.statement)
@@ -184,7 +184,7 @@ class _Parse:
         return Stop(self.source, statement, offset, self.last, possible, accepts(self.states))
 
     def unclosed_block(self, stop: Stop) -> int | None:
-        """Report the missing `{` if the text ends inside a block or a declaration starts in it."""
+        """Return the innermost unclosed `{` if the text ends in its block or a declaration starts there."""
         text = self.source.text
         blocks = [at for at in self.pairs.unclosed if at < self.statement and at in self.open and text[at] == "{"]
         first = lexeme_at(self.source.text, stop.statement)
@@ -200,7 +200,7 @@ class _Parse:
         return stray(self.source, stop.offset) if stop.offset in self.pairs.stray else unexpected(stop)
 
     def boundary(self, offset: int) -> int:
-        """The end of the statement: a newline, ``;`` or ``}`` outside its brackets, at the error or after it."""
+        """Return the statement's end: the first newline, ``;`` or ``}`` at or after the error, outside brackets."""
         text, at = self.source.text, self.statement
         while at < len(text):
             for word in lexemes(text, at):
@@ -223,14 +223,14 @@ class _Parse:
 END = "$END"
 Stack = tuple[int, ...]
 builder = Builder()
-"""Makes the nodes of the syntax tree, of one parse at a time."""
+"""Builds the nodes of the syntax tree, for one parse at a time."""
 
 
 @cache
 def lark_parser() -> Lark:
-    """Lark with the builders of the syntax tree; it reads newlines in every state, and keeps its tables in a file.
+    """Return Lark with the tree builders; it accepts newlines in every state and keeps its tables in a file.
 
-    Where the package's folder cannot be written, each process makes the tables anew.
+    If the package's folder is not writable, each process rebuilds the tables.
     """
     tables = compiled.FOLDER / f"grammar-lark{lark.__version__}-py{sys.version_info[0]}{sys.version_info[1]}"
     try:
@@ -252,12 +252,12 @@ def _tables() -> Any:
 
 
 def start() -> Stack:
-    """The stack before the first word."""
+    """Return the stack before the first word."""
     return (_tables().start_state,)
 
 
 def after(stack: Stack, terminal: str) -> Stack | None:
-    """The stack after a terminal; None if it cannot be here."""
+    """Return the stack after a terminal; None if the terminal cannot be here."""
     states, end = _tables().states, _tables().end_state
     while stack[-1] != end:
         found = states[stack[-1]].get(terminal)
@@ -272,6 +272,6 @@ def after(stack: Stack, terminal: str) -> Stack | None:
 
 
 def accepts(stack: Sequence[int]) -> frozenset[str]:
-    """The terminals that may be next."""
+    """Return the terminals that may be next."""
     kinds = (kind for kind in _tables().states[stack[-1]] if kind.isupper())
     return frozenset(kind for kind in kinds if after((*stack,), kind) is not None)

@@ -15,12 +15,12 @@ _NOT, _COMPARISON, _SUM, _UNARY, _ATOM = 4, 5, 6, 8, 9
 
 
 def print_module(module: ast.Module) -> str:
-    """Print one statement a line, with clauses on lines of their own. Ends with a newline unless it is empty."""
+    """Print one statement per line, each clause on a separate line; end with a newline unless the module is empty."""
     return "".join(print_item(item) + "\n" for item in module.items)
 
 
 def print_item(item: Any, indent: str = "") -> str:
-    """Print one statement, declaration, fact or member of a rules block, without a newline at its end."""
+    """Print one statement, declaration, fact or member of a rules block, without a final newline."""
     return indent + _PRINTERS[type(item)](item, indent)
 
 
@@ -63,12 +63,12 @@ def _commas(items: tuple[ast.Expr, ...]) -> str:
 
 
 def quote(text: str) -> str:
-    """Write a string in double quotes, with its escapes."""
+    """Format a string in double quotes, with escapes."""
     return '"' + re.sub(r'["\\]', r"\\\g<0>", text).replace("\n", "\\n") + '"'
 
 
 def _words(*fields: str) -> Callable[[Any, str], str]:
-    """Templates of fixed words with fields of the node in { }."""
+    """Return a printer for fixed words and, in { }, fields of the node."""
 
     def show(node: Any, _: str) -> str:
         out: list[str] = []
@@ -104,7 +104,7 @@ def _claim(node: ast.Require | ast.Prefer, indent: str) -> str:
 
 
 def _member(word: str, mark: str) -> Callable[[Any, str], str]:
-    """Print ``let NAME = EXPR``, ``rank NAME: EXPR when EXPR`` and their clauses."""
+    """Return a printer for ``let NAME = EXPR``, ``rank NAME: EXPR when EXPR`` and the like, with their clauses."""
 
     def show(node: Any, indent: str) -> str:
         when = getattr(node, "when", None)
@@ -138,7 +138,7 @@ def _block(items: tuple[Any, ...], indent: str) -> str:
 
 
 def _declaration(word: str, body: str) -> Callable[[Any, str], str]:
-    """Print ``run NAME from BASE {``, ``rules NAME when EXPR {``, ``hardware NAME {``."""
+    """Return a printer for ``run NAME from BASE {``, ``rules NAME when EXPR {``, ``hardware NAME {`` and the like."""
 
     def show(node: Any, indent: str) -> str:
         base, subject, when = (getattr(node, n, None) for n in ("base", "subject", "when"))

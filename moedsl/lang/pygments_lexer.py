@@ -1,7 +1,7 @@
-"""Colour ``moe`` blocks in documents with Pygments; the words are those of moedsl/lang/keywords.py.
+"""Colour ``moe`` blocks in documents with Pygments; the words come from moedsl/lang/keywords.py.
 
 Installed as an entry point of `pygments.lexers`; the core does not import it. A keyword is coloured only where the
-compiler reads it as one: at the start of a statement, or at its place inside one.
+compiler reads it as one: at the start of a statement, or in its position inside one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read a path, `-` or a text to a `Source`; anything that cannot be a .moe file is an error value, quickly."""
+"""Read a path, `-` or a text to a `Source`; return an error early for anything that cannot be a .moe file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.source import Source, Span
 
 LIMIT = 1 << 18
-"""The most bytes of a run file."""
+"""The most bytes in a run file."""
 _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
 _HALF = re.compile("[\ud800-\udfff]")
 _BOMS = (
@@ -30,7 +30,7 @@ Read = tuple[Source | None, tuple[Diagnostic, ...]]
 def read(path: str | os.PathLike[str]) -> Read:
     """Read a file, or standard input for ``-``; None with an error if that fails.
 
-    Ids: read.missing, read.directory, read.special, read.denied, and those of `from_bytes`. Reads at most `LIMIT` + 1
+    Ids: read.missing, read.directory, read.special, read.denied, and the ids of `from_bytes`. Reads at most `LIMIT` + 1
     bytes.
     """
     if str(path) == "-":
@@ -59,14 +59,14 @@ def read(path: str | os.PathLike[str]) -> Read:
 
 
 def _place(name: str) -> tuple[Label, str]:
-    """The start of a file as the place of an error, and the file's name in messages."""
+    """Return the start of a file as an error's label, and the file's name for messages."""
     shown = "standard input" if name == "<stdin>" else "".join(c if c.isprintable() else "?" for c in name)
     return Label(Span(name, 0, 0)), shown
 
 
 def from_bytes(data: bytes, name: str) -> Read:
     """Decode UTF-8, with or without byte-order mark. Ids: parse.too_large, parse.encoding, read.other_kind, and
-    those of `from_text`."""
+    the ids of `from_text`."""
     at, path = _place(name)
     if name.endswith(".py"):
         return None, (error("read.other_kind:python", at, path=path),)
@@ -92,7 +92,7 @@ def from_bytes(data: bytes, name: str) -> Read:
 
 
 def from_text(text: str, name: str = "<text>") -> Read:
-    """Make a source whose line ends are newlines. Ids: parse.empty, parse.encoding, parse.too_large, parse.nested."""
+    """Make a source with all line ends as newlines. Ids: parse.empty, parse.encoding, parse.too_large, parse.nested."""
     source = Source(name, text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
     at, path = _place(name)
     if len(text) > LIMIT:

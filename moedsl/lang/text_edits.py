@@ -1,6 +1,6 @@
 """Turn a `Fix` into edits of a text, and apply them.
 
-Statements are added and removed as a person would: with their line, or with the `;` next to them.
+Statements are added and removed as a person would do it: with their line, or with the adjacent `;`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Statements = Sequence[Any]
 
 @frozen
 class Edit:
-    """Put `text` in place of the span's text; an empty span inserts."""
+    """A replacement of the span's text by `text`; an empty span inserts."""
 
     span: Span
     text: str
 
 
 def edits(fix: Fix, source: Source, module: ast.Module | None) -> tuple[Edit, ...]:
-    """The edits of a fix in its file, whose text is `source`; none if the fix has no place in it."""
+    """Return the edits for a fix in its file, `source`; none if the fix's span matches nothing there."""
     if fix.kind == REPLACE:
         return (Edit(fix.span, fix.text),)
     if module is None:
@@ -55,7 +55,7 @@ def applied(text: str, changes: Iterable[Edit]) -> str:
 
 
 def disjoint(changes: Iterable[tuple[Edit, ...]]) -> list[Edit]:
-    """The groups of edits, in order, that do not overlap an earlier one."""
+    """Return the edits of all groups that do not overlap an earlier group, in order."""
     out: list[Edit] = []
     for group in changes:
         if not any((e.span.start <= o.span.end and o.span.start <= e.span.end) for e in group for o in out):
@@ -65,9 +65,9 @@ def disjoint(changes: Iterable[tuple[Edit, ...]]) -> list[Edit]:
 
 @frozen
 class _Part:
-    """A binding of a `pin`, an `adapter`, `data` or `resilience`, or an option of `vlm`.
+    """A binding of `pin`, `adapter`, `data` or `resilience`, or an option of `vlm`.
 
-    `alone` if a `pin` has no other binding.
+    `alone`: whether it is the only binding of a `pin`.
     """
 
     node: Any
@@ -84,7 +84,7 @@ class _Part:
 
 
 def _places(items: Statements) -> Iterator[Any]:
-    """Yield statements, declarations and members, each before its parts."""
+    """Yield statements, declarations and members, each before its bindings or options."""
     for item in items:
         yield item
         yield from _places(getattr(item, "body", None) or getattr(item, "members", ()))
@@ -112,11 +112,11 @@ def _dropped(place: Any, source: Source) -> Edit:
 
 
 def added(statement: str, run: str, source: Source, module: ast.Module) -> Edit:
-    """Add a statement after the last one of a run's block, or of the top level for a run without a block."""
+    """Return the edit that adds a statement at the end of a run's block, or of the top level if it has no block."""
     block = run_block(module, run)
     body = block.body if block is not None else [i for i in module.items if isinstance(i, ast.Stmt)]
     if body:
-        # Insert on the next line, or on the same one if other text follows there
+        # Insert on the next line, or on the same line if other text follows there
         end = body[-1].span.end
         start = body[-1].span.start
         text = source.text
@@ -136,6 +136,6 @@ def added(statement: str, run: str, source: Source, module: ast.Module) -> Edit:
 
 
 def run_block(module: ast.Module | None, run: str) -> ast.RunDecl | None:
-    """The block of a run; a variant is called `RUN.VARIANT`."""
+    """Return a run's block, also for a variant `RUN.VARIANT`; None if it has no block."""
     blocks = [i for i in (module.items if module else ()) if isinstance(i, ast.RunDecl)]
     return next((b for b in blocks if b.name.id == run.split(".")[0]), None)

@@ -1,7 +1,7 @@
 """Split a source text into words without the grammar: for brackets, error recovery and the formatter.
 
-A number includes its unit like the grammar's NUMBER, so that `2%` and `seq % 4` differ here too. Linear in the length
-of any text; every character belongs to exactly one lexeme. Nesting is limited, so that no stage recurses without end.
+A number includes its unit, as in the grammar's NUMBER, so that `2%` and `seq % 4` differ here too. Time is linear in
+the text; every character belongs to exactly one lexeme. Nesting is limited, so that no stage recurses too deeply.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import Source, Span
 
 CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
-"""Words that may start a line and still belong to the statement before."""
+"""Words that may start a line and still belong to the previous statement."""
 _UNITS = "|".join(unit for unit in SCALES if unit != "%")
 _LEXEME = re.compile(
     rf"""
@@ -45,7 +45,7 @@ _CLOSER = {"(": ")", "[": "]", "{": "}"}
 
 class Lexeme(NamedTuple):
     """A lexeme: `kind` is a group of the pattern above; `text` is as written, ``[start, end)`` its code points. A named
-    tuple, because a text has many."""
+    tuple for speed, as a text has many."""
 
     kind: str
     text: str
@@ -63,7 +63,7 @@ def lexemes(text: str, start: int = 0) -> Iterator[Lexeme]:
 
 
 def lexeme_at(text: str, offset: int) -> Lexeme | None:
-    """The first lexeme at or after an offset that is not white space, a newline or a comment; None at the end."""
+    """Return the first lexeme at or after an offset that is no white space, newline or comment; None at the end."""
     return next((x for x in lexemes(text, offset) if x.kind not in ("space", "newline", "comment")), None)
 
 
@@ -72,11 +72,11 @@ class Brackets:
     """The pairs of brackets in a text, outside strings and comments."""
 
     partner: dict[int, int]
-    """The offset of the closing bracket by the offset of the opening one."""
+    """Each opening bracket's offset -> its closing bracket's offset."""
     unclosed: tuple[int, ...]
-    """Opening brackets that nothing closes, in order."""
+    """Offsets of opening brackets that nothing closes, in order."""
     stray: frozenset[int]
-    """Closing brackets that close nothing."""
+    """Offsets of closing brackets that close nothing."""
     depth: int
     """The deepest nesting."""
     deepest: int = field(default=0)
@@ -84,14 +84,14 @@ class Brackets:
 
 
 def brackets(text: str) -> Brackets:
-    """Pair brackets in one pass; a closing one leaves those opened since its partner unclosed.
+    """Pair brackets in one pass; when a bracket closes, those still open inside it are unclosed.
 
     A block starts a new frame, so ``)`` never closes a ``(`` from outside the block.
     """
     frames: list[list[tuple[str, int]]] = [[]]
     """The open ( and [ of each open block, each with its closer and its offset."""
     counts: list[dict[str, int]] = [{")": 0, "]": 0}]
-    """How many of each closer a frame waits for."""
+    """How many of each closing bracket each frame still needs."""
     blocks: list[int] = []
     partner: dict[int, int] = {}
     unclosed: list[int] = []
@@ -132,9 +132,9 @@ def brackets(text: str) -> Brackets:
 
 
 MAX_DEPTH = 64
-"""The most brackets of any kind inside each other."""
+"""The deepest nesting of brackets of any kind."""
 MAX_HEIGHT = 150
-"""The most nodes of the syntax tree on one path: ``- - - 1`` and ``a + b + c`` are deep without a bracket."""
+"""The most nodes on one path of the syntax tree: ``- - - 1`` and ``a + b + c`` are deep without a bracket."""
 
 
 def too_deep(source: Source, pairs: Brackets) -> Diagnostic | None:

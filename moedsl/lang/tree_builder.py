@@ -1,7 +1,7 @@
-"""Build the class of `ast.py` with the name of a grammar rule from the rule's children.
+"""Build the `ast.py` node for each grammar rule from the rule's children.
 
 Each builder gets the children of one reduction, tokens included, and returns the node; `parser.py` passes them to
-Lark. A wrong number or string is noted in `Builder.problems`, and the node is built anyway.
+Lark. A wrong number or string adds an error to `Builder.problems`, and the node is built anyway.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUMBER_HELP = (
     + ", and a time has none: seconds"
 )
 LARGEST = 1e300
-"""Numbers above this are refused: a float cannot hold them."""
+"""Larger numbers are refused, as a float could not hold them."""
 
 _NUMBER = re.compile(
     r"(?P<digits>[0-9]+)(?P<rest>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
@@ -36,7 +36,7 @@ _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
 @frozen
 class Clause:
-    """``because``, ``worth``, ``when``, ``confirm``, ``fix`` or ``of`` before it is in a statement."""
+    """A clause (``because``, ``worth``, ``when``, ``confirm``, ``fix`` or ``of``) before it joins its statement."""
 
     word: str
     value: Any
@@ -44,24 +44,24 @@ class Clause:
 
 
 class Builder:
-    """One parse: the file that spans name, and mistakes in numbers and strings."""
+    """The state of one parse: the file that spans name, and the errors in numbers and strings."""
 
     def __init__(self) -> None:
         self.start("")
 
     def start(self, file: str) -> None:
-        """Forget the last parse."""
+        """Reset the state for a new parse."""
         self.file = file
         self.problems: list[Diagnostic] = []
 
     def span(self, children: Sequence[Any]) -> Span:
-        """The span from the first child to the last."""
+        """Return the span from the first child to the last."""
         first, last = children[0], children[-1]
         start = first.start_pos if isinstance(first, str) else first.span.start  # type: ignore[attr-defined]
         return Span(self.file, start, last.end_pos if isinstance(last, str) else last.span.end)  # type: ignore[attr-defined]
 
     def problem(self, id: str, message: str, span: Span, help: str) -> None:
-        """Note a mistake in a word; the tree is built anyway."""
+        """Record an error in a word; the tree is built anyway."""
         self.problems.append(error(id, message, span, help=help))
 
 
@@ -69,7 +69,7 @@ Rule = Callable[[Builder, Sequence[Any]], Any]
 
 
 def _nodes(children: Sequence[Any]) -> tuple[Any, ...]:
-    """The children that are not tokens; lines of facts are flattened."""
+    """Return the children that are not tokens; flatten lines of facts."""
     out: list[Any] = []
     for child in children:
         if isinstance(child, tuple):
@@ -111,7 +111,7 @@ def _number(b: Builder, c: Sequence[Any]) -> ast.Number:
 
 
 def number_value(text: str) -> tuple[int | float, str | None] | str:
-    """The value and unit of a number as written, or the mistake in it."""
+    """Return the value and unit of a number's text, or a message if it is no number or too large."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return f"`{text}` is not a number"
@@ -123,7 +123,7 @@ def number_value(text: str) -> tuple[int | float, str | None] | str:
 
 
 def _pick(cls: type[Any], *indexes: int) -> Rule:
-    """Build a class whose fields are these children and the span; a missing child is None."""
+    """Return a builder for a class whose fields are these children and the span; a missing child is None."""
 
     def build(b: Builder, c: Sequence[Any]) -> Any:
         return cls(*(c[i] if i < len(c) else None for i in indexes), b.span(c))
@@ -132,12 +132,12 @@ def _pick(cls: type[Any], *indexes: int) -> Rule:
 
 
 def _many(cls: type[Any]) -> Rule:
-    """Build a class with one field: the nodes after its word."""
+    """Return a builder for a class with one field: the nodes after its keyword."""
     return lambda b, c: cls(_nodes(c[1:]), b.span(c))
 
 
 def _named(cls: type[Any]) -> Rule:
-    """Build a class with a name and the nodes after it: ``hardware NAME { ... }``, ``sweep NAME in A, B``."""
+    """Return a builder for a name and the nodes after it: ``hardware NAME { ... }``, ``sweep NAME in A, B``."""
     return lambda b, c: cls(c[1], _nodes(c[2:]), b.span(c))
 
 
@@ -149,7 +149,7 @@ def _data(b: Builder, c: Sequence[Any]) -> ast.DataStmt:
 
 
 def _split(children: Sequence[Any]) -> tuple[list[Any], dict[str, Any], tuple[ast.Cite, ...]]:
-    """Sort children into nodes, clauses by their word, and citations."""
+    """Split children into nodes, clauses by keyword, and citations."""
     nodes = _nodes(children)
     plain = [n for n in nodes if not isinstance(n, Clause | ast.Cite)]
     clauses = {n.word: n.value for n in nodes if isinstance(n, Clause)}
@@ -157,7 +157,7 @@ def _split(children: Sequence[Any]) -> tuple[list[Any], dict[str, Any], tuple[as
 
 
 def _member(cls: type[Any], *words: str) -> Rule:
-    """Build a class with an optional name, an expression, the values of some clauses, and citations."""
+    """Return a builder for a class with an optional name, an expression, values of clauses, and citations."""
 
     def build(b: Builder, c: Sequence[Any]) -> Any:
         plain, clauses, cites = _split(c)
@@ -178,7 +178,7 @@ def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:
 
 
 def _fact_line(b: Builder, c: Sequence[Any]) -> tuple[ast.FactEntry, ...]:
-    """Build the entries of one line, each with the citations of the line."""
+    """Build the facts of one line, each with the line's citations."""
     entries, _, cites = _split(c)
     return tuple(evolve(e, cites=cites) if cites else e for e in entries)
 

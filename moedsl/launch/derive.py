@@ -1,6 +1,6 @@
-"""Derive a launch: nodes, ranks, environment and the scheduler's arguments, each with its rule; map paths to the nodes.
+"""Derive a launch: nodes, ranks, environment and scheduler arguments, each with its rule.
 
-The last part maps paths of a job to paths on the node, through the mounts of its container.
+The last functions map paths inside a job to paths on the node, through the mounts of its container.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from moedsl.support.diagnostics import Diagnostic, error, warning
 
 
 def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | None, list[Diagnostic]]:
-    """Derive the launch of a plan (docs/internals.md) on a cluster; None with errors, warnings if advice is broken."""
+    """Derive the launch of a plan on a cluster (docs/internals.md), and report diagnostics.
+
+    If any is an error, the launch is None; broken advice is a warning.
+    """
     book, found = cluster_rules.read(library)
     hardware, more = library.gpu(plan.hardware)
     found += more
@@ -77,7 +80,7 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
     wrong = [*cluster_reader.of_this_machine(launch.environment)] if cluster.executor == "local" else []
     folder = plan.set.get("checkpoint.save", None if plan.policy.data == "mock" else "")
     shared = not isinstance(folder, str) or folder.startswith("/") or "://" in folder
-    if cluster.executor == "kubeflow" and not shared:  # it is in a pod's own file system
+    if cluster.executor == "kubeflow" and not shared:  # the folder is in the pod's own file system
         said = f"checkpoint.save is {folder}" if folder else "checkpoint.save is not set"
         help = (_way_in("/checkpoints", cluster), "write it as `set checkpoint.save`; `none` there saves nothing")
         wrong.append(error("launch.checkpoints", said=said, help=help))
@@ -85,7 +88,7 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
 
 
 def _names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[str, Any]:
-    """The value of each name of an expression; a field of Bridge that the run does not set is unset."""
+    """Return the value of each name that a rule may use; a Bridge field that the run does not set is `UNSET`."""
     unset = dict.fromkeys(book.scope, UNSET)
     facts = {n: getattr(hardware, n) for n in HARDWARE if hasattr(hardware, n)} | {"hardware": plan.hardware}
     policy = {n: frozenset(v) if n in SETS else v for n, v in plan.policy.to_json().items()}
@@ -100,13 +103,13 @@ def _names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict
         "train_steps": plan.train_steps,
         "goodput": saves.goodput.trains if saves else 1.0,
         "failure_time": saves.failure_every_s if saves else 0.0,
-    }  # in seconds
+    }  # times are in seconds
     known = unset | facts | plan.layout.to_json() | plan.batch.to_json() | policy | run
     return known | dict(plan.set) | times | cluster_rules.values(cluster)
 
 
 def seconds(time: str) -> int:
-    """Read a limit as Slurm does: minutes, MM:SS, HH:MM:SS, or days and then HH, HH:MM, HH:MM:SS."""
+    """Convert a Slurm time limit to seconds: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
     days, dash, rest = time.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
     first = 3600 if dash or len(parts) == 3 else 60
@@ -117,9 +120,10 @@ Settings = dict[str, Setting]
 
 
 def _apply(book: Iterable[Rule], of: dict[str, Any], found: list[Diagnostic]) -> tuple[Settings, Settings]:
-    """Apply the rules in their order: what they derive, which also goes into the names `of` expressions, and variables.
+    """Apply the rules in order, and return the settings and environment variables that they derive.
 
-    The first `derive` or `env` of a name that holds wins, the user's over the stdlib's.
+    Derived settings are also added to `of`, the values that later rules use; broken rules are added to `found`. If
+    several `derive` or `env` rules for a name apply, the first wins, but the user's rules win over the stdlib's.
     """
     settings, variables = Settings(), Settings()
     for rule in book:
@@ -145,7 +149,7 @@ def _apply(book: Iterable[Rule], of: dict[str, Any], found: list[Diagnostic]) ->
 
 
 def _broken(rule: Rule, of: Mapping[str, Any]) -> Diagnostic:
-    """Report a law or an advice that does not hold, with the value of each variable of its expression."""
+    """Report a `require` or `prefer` rule that does not hold, with the value of each name in its expression."""
     values = {n: of[n] for n in sorted(names_in(rule.expr)) if n in of}
     worth = {n: sorted(v) if isinstance(v, frozenset) else v for n, v in values.items() if v is not UNSET}
     written = {n: "+".join(v) or "none" if isinstance(v, list) else str(v) or '""' for n, v in worth.items()}
@@ -173,7 +177,7 @@ _HELP: Mapping[str, str] = {
 
 
 def _environment(plan: Plan, cluster: Cluster, of_launch: Settings) -> list[Setting]:
-    """Every variable once, sorted: the cluster's override the launch rules', and those override the plan's."""
+    """Return every variable once, sorted; the cluster overrides the launch rules, which override the plan."""
     why = {d.name: d for d in plan.decisions}
     every = Settings()
     for name, value in plan.env.items():
@@ -188,22 +192,25 @@ def _environment(plan: Plan, cluster: Cluster, of_launch: Settings) -> list[Sett
 
 
 def job_name(plan: Plan) -> str:
-    """Name the job as the recipe's function, followed by the run of a file with several; without shell characters."""
+    """Return the job's name: the name of the recipe's function, then the run's name unless it is `main`.
+
+    Every character that a shell could interpret becomes ``-``.
+    """
     run = "" if plan.name == "main" else f".{plan.name}"
     return re.sub(r"[^A-Za-z0-9_.-]", "-", function_name(plan).removesuffix("_config") + run)
 
 
 @frozen
 class Chain:
-    """Jobs that go on from each other's checkpoints until the run is complete."""
+    """A chain of jobs, each of which resumes from the last checkpoint, until the run is complete."""
 
     jobs: int
     steps: int
     folder: str
-    """Where the run saves its checkpoints."""
+    """The folder where the run saves its checkpoints."""
 
     def names(self, launch: str) -> list[str]:
-        """The names of the jobs, whose numbers chain.py reads."""
+        """Return the names of the jobs; chain.py reads the number at the end of each."""
         return [f"{launch}.{number}" for number in range(1, self.jobs + 1)]
 
 
@@ -224,30 +231,30 @@ class Launch:
     numa_binding: bool
     """Whether each rank is bound to the NUMA node of its GPU."""
     cores_per_rank: int
-    """CPU cores of each rank; 0: all of the NUMA node."""
+    """CPU cores for each rank; 0 means all cores of the NUMA node."""
     segment: int
-    """Nodes of a segment in one NVLink domain; 0 requests none."""
+    """Number of nodes in a segment, which is within one NVLink domain; 0 requests no segments."""
     spare_nodes: int
-    """Nodes that wait to take the place of a lost one."""
+    """Nodes that wait to replace a lost one."""
     environment: tuple[Setting, ...]
     ft_launcher: tuple[Setting, ...]
     """The arguments of ft_launcher; empty if srun or torchrun starts the ranks."""
     srun: tuple[Setting, ...]
     sbatch: tuple[Setting, ...]
     pods: tuple[Setting, ...]
-    """What pods need besides the cluster's facts."""
+    """Derived settings for pods, in addition to the cluster's facts."""
     settings: tuple[Setting, ...]
     """Every other derived setting, such as `nodes`, with its rule."""
     secrets: tuple[str, ...]
     chain: Chain | None = None
     network: float = 0.0
-    """Bytes a second of a GPU's network, as the hardware states them."""
+    """Network bandwidth of a GPU in bytes/s, as the hardware states it."""
     nvlink: float = 0.0
-    """Bytes a second of a GPU's NVLink in one direction, if it reaches every GPU of the node; else 0."""
+    """NVLink bandwidth of a GPU in one direction in bytes/s; 0 if NVLink does not connect all GPUs of the node."""
 
     @property
     def allocated(self) -> int:
-        """The nodes of the job, with spare ones."""
+        """The number of nodes of the job, including spare ones."""
         return self.nodes + self.spare_nodes
 
     @property
@@ -257,7 +264,7 @@ class Launch:
 
     @property
     def starts_ranks(self) -> bool:
-        """Whether the scheduler starts each rank; otherwise torchrun or ft_launcher starts those of a node."""
+        """Whether the scheduler starts each rank; otherwise torchrun or ft_launcher starts the ranks of each node."""
         return self.executor == "slurm" and self.tasks_per_node == self.ranks_per_node and not self.ft_launcher
 
     @property
@@ -270,7 +277,7 @@ _SETTINGS = ("environment", "ft_launcher", "srun", "sbatch", "pods", "settings")
 
 
 def to_json(launch: Launch) -> dict[str, Any]:
-    """Write a launch as JSON (docs/internals.md)."""
+    """Convert a launch to JSON (docs/internals.md)."""
     out = attrs.asdict(launch, recurse=False, filter=lambda a, _: a.name not in _SETTINGS)
     out["chain"] = attrs.asdict(launch.chain) if launch.chain else None
     for name in _SETTINGS:
@@ -280,7 +287,7 @@ def to_json(launch: Launch) -> dict[str, Any]:
 
 
 def node_path(path: str, cluster: Cluster) -> str | None:
-    """The path on the node of a job's path; None if no mount has it."""
+    """Map a path in the job to a path on the node; None if no mount contains it."""
     if not cluster.container:
         return path
     for mount in sorted(cluster.mounts, key=lambda m: -len(m.split(":")[1])):
@@ -291,7 +298,7 @@ def node_path(path: str, cluster: Cluster) -> str | None:
 
 
 def unmounted_paths(paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
-    """Report paths that the container cannot see; paths on the persistent volume of a Kubernetes cluster are inside."""
+    """Report paths that the container cannot see; it sees those on a Kubernetes cluster's persistent volume."""
     targets = [m.split(":")[1] for m in cluster.mounts] + ([cluster.pvc_path] if cluster.pvc else [])
     said = {"cluster": cluster.name, "mounts": ", ".join(targets) or "nothing"}
     found: list[Diagnostic] = []
@@ -303,7 +310,7 @@ def unmounted_paths(paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
 
 
 def _way_in(path: str, cluster: Cluster) -> str:
-    """Write how the container sees a folder."""
+    """Suggest how to make a path visible in the container."""
     if cluster.pvc:
         there = PurePosixPath(cluster.pvc_path, path.lstrip("/"))
         return f"name a folder of the claim {cluster.pvc}, which is mounted at {cluster.pvc_path}: {there}"

@@ -1,7 +1,7 @@
-"""Show a launch, and byte for byte what would be sent; or write it as launch.py and job.sh.
+"""Show a launch and exactly the bytes that would be submitted, or write them as launch.py and job.sh.
 
-Nothing is sent: NeMo-Run writes its files to a temporary folder. launch.py is a NeMo-Run script to keep and edit, which
-submits the same bytes as `moedsl run`.
+Nothing is submitted: NeMo-Run writes its files to a temporary folder. launch.py is a NeMo-Run script to keep and edit;
+it submits the same bytes as `moedsl run`.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from moedsl.rules.check.cluster_facts import Cluster
 
 @frozen
 class Sent:
-    """The texts of one launch: `files` by name, in the order in which they are used."""
+    """The texts of one launch: `files` by name, in order of use."""
 
     experiment: str
-    """The id that NeMo-Run would give the experiment; empty on this machine."""
+    """The id that NeMo-Run would give the experiment; empty for this machine."""
     folder: str
     """The folder of the files, as the cluster sees it."""
     files: dict[str, str]
     more: tuple[str, ...] = ()
-    """The further jobs of each chain, whose files are those of the first but for their names."""
+    """A line about the other jobs of each chain, whose files differ only in names and dependencies."""
 
 
 def dryrun(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str = "") -> Sent:
-    """Make the files of jobs, which are one experiment: for each the sbatch file and the tasks' script (Slurm), the
-    manifest (Kubernetes), or the script (this machine). `source` names the file that states the jobs.
+    """Make the files of jobs that form one experiment, without submitting them.
 
-    A manifest's command has the script; only the API server would store it. NeMo-Run's own dry run writes below a
-    temporary folder; paths in its files are below the cluster's home.
+    A job has an sbatch file and its task's script (Slurm), a manifest (Kubernetes), or a script (this machine).
+    `source` names the file that states the jobs. A manifest contains the script; only the API server would store it.
+    NeMo-Run's own dry run writes to a temporary folder, but paths inside the files are below the cluster's home.
     """
     files: dict[str, str] = {}
     if cluster.executor == "local":
@@ -78,14 +78,14 @@ def dryrun(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str
 
 
 def derived(launch: Launch) -> str:
-    """Print what follows from the plan and the cluster, a line each, with the reason and the rule."""
+    """Format what follows from the plan and the cluster, one setting a line, with the reason and the rule."""
     ranks = f"{launch.nodes} nodes of {launch.ranks_per_node} ranks" if launch.nodes > 1 else f"{launch.world} ranks"
     lines = [f"{launch.name} on {launch.cluster}: {ranks}"]
     for title, settings in (
         ("derived", launch.settings), ("ft_launcher", launch.ft_launcher), ("srun", launch.srun),
         ("sbatch", launch.sbatch), ("pods", launch.pods), ("environment of every rank", launch.environment),
     ):  # fmt: skip
-        # each stays one line, without control characters for the terminal
+        # keep each on one line, without control characters for the terminal
         texts = [s.text if s.text.isprintable() else repr(s.text) for s in settings]
         names = [s.name if s.value is True else f"{s.name}={text}" for s, text in zip(settings, texts, strict=True)]
         width = max((len(name) for name in names if len(name) <= _WIDEST), default=1)
@@ -104,7 +104,7 @@ _WIDEST = 60
 
 
 def sent(s: Sent) -> str:
-    """Write every file after a line with its name, and then a line for the further jobs of each chain."""
+    """Format all files, each after a line with its name, then a line for the other jobs of each chain."""
     below = f"{s.folder}/" if s.folder else ""
     head = [f"experiment {s.experiment}\n"] if s.experiment else []
     files = (f"==> {below}{name}\n{text}" for name, text in s.files.items())
@@ -117,7 +117,7 @@ _WIDTH = 112
 
 @frozen
 class Argument:
-    """One argument of the executor: its reasons as comments, its name, its value in Python."""
+    """One argument of the executor: reasons (written as comments), name, and value as Python source."""
 
     reasons: tuple[str, ...]
     name: str
@@ -125,7 +125,7 @@ class Argument:
 
 
 def emitted_files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str]:
-    """Return the texts by file name, for the folder of recipe.py."""
+    """Return the texts of launch.py and job.sh by file name; they belong in the folder of recipe.py."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     own = evolve(cluster, python=cluster.python or "python3")
@@ -159,7 +159,7 @@ def emitted_files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str
 
 
 def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:
-    """The executor's arguments, each with the rules of its derived values in short; none on this machine."""
+    """Yield the executor's arguments, each with the shortened reasons for its derived values; none for this machine."""
     said = {"slurm": executors.slurm_arguments, "kubeflow": kubeflow.arguments}.get(launch.executor)
     of = {s.name: s for s in (*launch.settings, *launch.sbatch)}
     for name, value in said(launch, cluster).items() if said else ():
@@ -179,11 +179,11 @@ _RENAMED = {
     "signal": "preempt_time",
     "setup_lines": "requeue",
 }
-"""Arguments of NeMo-Run that a rule derives under another name."""
+"""NeMo-Run's arguments, with the derived setting where it has another name."""
 
 
 def literal(value: Any) -> str:
-    """Write a plain value in Python, in ASCII and double quotes."""
+    """Format a plain value as Python source, in ASCII and double quotes."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Make NeMo-Run's executor from a launch and a cluster, and find the number that Slurm gave to a job.
+"""Make NeMo-Run's executor from a launch and a cluster, and find the Slurm id of a job.
 
-NeMo-Run's list has the numbers. Accounting has those that are not on the list, because the launcher was killed while
-sbatch ran. Importing NeMo-Run takes seconds, so only functions do it.
+NeMo-Run's list has the job ids. If a launcher was killed while sbatch ran, the list lacks the id, and Slurm's
+accounting has it. Importing NeMo-Run takes seconds, so only functions do it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def home(cluster: Cluster) -> Path:
-    """The folder where NeMo-Run keeps experiments on this machine.
+    """Return the folder on this machine where NeMo-Run keeps experiments.
 
     A local tunnel copies nothing, so the nodes must read this folder: it is the cluster's `job_dir`. A cluster over ssh
-    has a folder of its own, because NeMo-Run's list of jobs has their numbers, which two clusters may both use.
+    has its own folder, because NeMo-Run's list of jobs is keyed by job id, and two clusters may use the same ids.
     """
     if cluster.tunnel == "ssh":
         return own_home() / "clusters" / cluster.name
@@ -32,12 +32,15 @@ def home(cluster: Cluster) -> Path:
 
 
 def own_home() -> Path:
-    """NeMo-Run's own folder of experiments."""
+    """Return NeMo-Run's own folder of experiments: ``$NEMORUN_HOME`` or ``~/.nemo_run``."""
     return Path(os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
 
 
 def use_home(folder: Path) -> None:
-    """Make NeMo-Run keep everything in `folder`; call it before its first import, because its modules read it then."""
+    """Make NeMo-Run keep everything in `folder`.
+
+    Call this before NeMo-Run is first imported, because its modules read the variable on import.
+    """
     os.environ[HOME] = str(folder)
     from nemo_run.config import set_nemorun_home
 
@@ -45,17 +48,17 @@ def use_home(folder: Path) -> None:
 
 
 def remote_dir(cluster: Cluster, base: Path) -> str:
-    """The folder of experiments as the cluster sees it; NeMo-Run appends the experiment's title and id."""
+    """Return the folder of experiments as the cluster sees it; NeMo-Run appends the experiment's title and id."""
     return cluster.job_dir if cluster.tunnel == "ssh" else str(base / "experiments")
 
 
 def executor(launch: Launch, cluster: Cluster, base: Path) -> nemo_run.Executor:
-    """Make the executor of a launch; `base` is `home(cluster)`, or a temporary folder of a dry run."""
+    """Make the executor of a launch; `base` is `home(cluster)`."""
     run = nemo.nemo_run()
-    if launch.executor == "kubeflow":  # it reads the kubeconfig, and raises the errors of the kubernetes package
+    if launch.executor == "kubeflow":  # reads the kubeconfig; may raise errors of the kubernetes package
         return run.KubeflowExecutor(**kubeflow.arguments(launch, cluster))
     if launch.executor == "local":
-        return run.LocalExecutor()  # the script has the environment, and starts torchrun itself
+        return run.LocalExecutor()  # the script sets the environment and starts torchrun
     packager = run.Packager()  # the script has its files inside
     return run.SlurmExecutor(**slurm_arguments(launch, cluster), tunnel=tunnel(cluster, base), packager=packager)
 
@@ -68,7 +71,11 @@ def tunnel(cluster: Cluster, base: Path) -> Any:
 
 
 def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
-    """Make NeMo-Run's task; an inline script would be a file on this machine, which no pod has."""
+    """Make NeMo-Run's task from the script.
+
+    For Kubernetes, the script is the container's command: an inline script would be a file on this machine, which pods
+    cannot read.
+    """
     Script = nemo.nemo_run().Script  # noqa: N806
     if launch.executor == "kubeflow":
         shell, flag, text = kubeflow.command(launch, cluster, payload)
@@ -77,19 +84,19 @@ def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
 
 
 _PARAMETERS = ("exclusive", "mem")
-"""Derived parameters of sbatch for which the executor has an argument; others go into `additional_parameters`."""
+"""Derived sbatch parameters that are arguments of the executor; all others go into `additional_parameters`."""
 
 
 def slurm_arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
-    """The executor's arguments by name, without tunnel and packager, and without empty ones.
+    """Return the executor's arguments by name, except the tunnel, the packager and empty ones.
 
-    NeMo-Run joins those of srun with spaces into a line of the sbatch file, so they are words of bash. On some clusters
-    jobs get whole nodes, and request no GPUs.
+    NeMo-Run joins srun's arguments with spaces into a line of the sbatch file, so each is quoted for bash. No GPUs are
+    requested on clusters that allocate whole nodes.
     """
     derived = {s.name: s.value for s in launch.sbatch}
     of = {s.name: s.value for s in launch.settings}
     gpus = {"gpus_per_node": launch.gpus_per_node, "gres": f"gpu:{launch.gpus_per_node}"}
-    setup: list[str] = []  # what the script of the job does before it starts the ranks
+    setup: list[str] = []  # bash lines of the sbatch file before srun
     if "requeue" in of:
         setup.append(f'scontrol update jobid="$SLURM_JOB_ID" requeue={of["requeue"]}')
     if "first_node_check" in of:
@@ -121,17 +128,20 @@ _FIRST_NODE = """allocated=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 srun --overlap --no-kill --nodes=1 --ntasks=1 --nodelist="${{allocated[1]}}" bash -c '
   while [[ "$(sinfo -hN -n "$0" -o %T | tail -1)" != down* ]]; do sleep {seconds}; done
   scontrol requeue "$SLURM_JOB_ID" || scancel "$SLURM_JOB_ID"' "${{allocated[0]}}" &"""
-"""End a job that lost its first node, or start it again, from the second node; no other process can know of it."""
+"""Bash that runs on the second node and requeues the job, or cancels it, when the first node is down.
+
+No other process can notice that the first node is lost.
+"""
 
 
 def job_name_prefix(cluster: Cluster) -> str:
-    """The prefix of Slurm's job names; NeMo-Run's default needs an account."""
+    """Return the prefix of Slurm's job names; NeMo-Run's default prefix needs an account."""
     said = f"{cluster.account}-{cluster.account.rsplit('_', 1)[-1]}." if cluster.account else "moedsl."
     return cluster.job_name_prefix or said
 
 
 def srun_arguments(launch: Launch, cluster: Cluster) -> list[str]:
-    """The derived arguments, except those that the cluster overrides, then the cluster's."""
+    """Return srun's arguments, quoted for bash: derived ones that the cluster does not override, then the cluster's."""
     stated = {a.split("=", 1)[0] for a in cluster.srun_args}
     derived = {f"--{s.name}": "" if s.value is True else f"={s.text}" for s in launch.srun}
     said = [f"{name}{value}" for name, value in derived.items() if name not in stated]
@@ -139,14 +149,17 @@ def srun_arguments(launch: Launch, cluster: Cluster) -> list[str]:
 
 
 def ssh_arguments(cluster: Cluster) -> dict[str, Any]:
-    """The arguments of an SSHTunnel; the key is on this machine, the folder on the cluster."""
+    """Return the arguments of an SSHTunnel; `identity` is a path on this machine, `job_dir` a path on the cluster."""
     said = {"host": cluster.host, "user": cluster.user, "port": cluster.port, "identity": cluster.identity}
     expanded = said | {"identity": os.path.expanduser(cluster.identity)}
     return {n: v for n, v in expanded.items() if v} | {"job_dir": cluster.job_dir}
 
 
 _SUBMITTED = "sacct --noheader --allocations --parsable2 --starttime=now-7days --format=JobID,SubmitLine"
-"""The command line of sbatch (Slurm 21.08 and later); the script's path has the experiment's id."""
+"""The sacct command that lists recent jobs with their sbatch command lines (SubmitLine: Slurm 21.08 and later).
+
+The path of the script at the end of a command line contains the experiment's id.
+"""
 
 
 def use_list(path: Path) -> None:
@@ -155,13 +168,13 @@ def use_list(path: Path) -> None:
 
 
 def listed_number(job_dir: str) -> str:
-    """The last number on the list for a job of that folder, or nothing (schedulers/slurm.py:495)."""
+    """Return the last listed id of a job with that folder, or an empty string (schedulers/slurm.py:495)."""
     numbers = [number for number, (folder, _, _) in _scheduler()._get_job_dirs().items() if folder == job_dir]
     return numbers[-1] if numbers else ""
 
 
 def accounted_number(tunnel: Any, script: str) -> str:
-    """The number of the last job of the past week that was submitted with that script, or nothing."""
+    """Return the id of the last job submitted with that script in the past week, or an empty string."""
     lines = tunnel.run(_SUBMITTED, hide=True, warn=True).stdout.splitlines()
     pairs = (line.split("|", 1) for line in lines if "|" in line)
     numbers = [number for number, command in pairs if command.split()[-1:] == [script]]
@@ -169,7 +182,7 @@ def accounted_number(tunnel: Any, script: str) -> str:
 
 
 def enlist(number: str, job_dir: str, tunnel: Any, log_folder: str) -> None:
-    """Put a job on the list; NeMo-Run needs this to query and cancel it."""
+    """Add a job to NeMo-Run's list, so that NeMo-Run can query and cancel it."""
     if listed_number(job_dir) != number:
         _scheduler()._save_job_dir(number, job_dir, tunnel, f"{log_folder}/log*")
 

@@ -1,6 +1,6 @@
-"""Wait for an experiment, from the process that submitted it or from another one, and say why its jobs failed.
+"""Wait for an experiment, in the process that submitted it or in another one, and explain why its jobs failed.
 
-Logs are read where the jobs write them: Slurm's through the tunnel, those of pods with kubectl.
+Logs are read where the jobs write them: Slurm logs through the tunnel, pod logs with kubectl.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     import nemo_run
 
 FIRST_S, LONGEST_S = 1.0, 15.0
-"""Seconds between two queries: at first, and after some minutes; other users need the accounting service too."""
+"""Seconds between two queries: at first, and after some minutes; others need the accounting service too."""
 
 
 def wait(
     experiment: Experiment, only: Sequence[str] = (), with_logs: bool = False,
     enough: Callable[[Sequence[Job]], bool] = lambda _: False,
 ) -> list[Job]:  # fmt: skip
-    """Wait for the jobs, or those in `only`, until all have ended or it is `enough`, and return them.
+    """Wait until all jobs, or those in `only`, have ended or are `enough`, and return them.
 
     Changes of state go to stderr, and with `with_logs` the logs go to stdout. Ctrl-C leaves the jobs running:
     KeyboardInterrupt passes through.
@@ -60,7 +60,7 @@ def wait(
                 print(f"{time.strftime('%H:%M:%S')}  {job.name}  {job.number}  {now}", file=sys.stderr, flush=True)
             if with_logs and job.name not in readers and job.handle:
                 readers[job.name] = reader(experiment, job)
-            if (log := readers.get(job.name)) is not None:  # what a Slurm job has written since
+            if (log := readers.get(job.name)) is not None:  # lines that a Slurm job has written since
                 print_lines(log.more(whole=job.ended), sys.stdout, f"{job.name}: " if len(jobs) > 1 else "")
         if enough(jobs) or all(job.ended for job in jobs):
             return jobs
@@ -69,15 +69,15 @@ def wait(
 
 
 def state(job: Job) -> str:
-    """Write TorchX's state, and the scheduler's word if it says more."""
+    """Format TorchX's state, with the scheduler's own state if that says more."""
     plain = ("", job.state, "COMPLETED" if job.state == "SUCCEEDED" else job.state)
     return job.state if job.says in plain else f"{job.state} ({job.says})"
 
 
 def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
-    """Explain on stderr why each failed job failed; returns the exit code.
+    """Print on stderr why each failed job failed, and return the exit code.
 
-    The jobs of a chain that did not start because those before them saved nothing are one line.
+    The jobs of a chain that did not start, because the jobs before them saved nothing, share one line.
     """
     bad = [job for job in jobs if job.state != "SUCCEEDED"]
     ended: list[str] = []
@@ -102,7 +102,7 @@ def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
 
 
 def cause_lines(first: Failure | None) -> Iterator[str]:
-    """Write the first failure with its known causes and their fixes; nothing if no rank is known to have failed."""
+    """Yield lines with the first failure, its known causes and their fixes; none if no rank is known to have failed."""
     if first is None:
         return
     yield f"first to fail: {scan.failure_text(first)}"
@@ -114,10 +114,10 @@ def cause_lines(first: Failure | None) -> Iterator[str]:
 
 @contextmanager
 def reraising_interrupt() -> Generator[None]:
-    """Raise KeyboardInterrupt for Ctrl-C, whatever the code inside does with it.
+    """Raise KeyboardInterrupt on Ctrl-C, even if the code inside suppresses it.
 
     NeMo-Run calls Slurm with invoke, which forwards Ctrl-C to its command and continues (invoke runners.py,
-    `Runner._finish`). This changes nothing on other threads, or if Python's own handler is not installed.
+    `Runner._finish`). Nothing changes on other threads, or if Python's own handler is not installed.
     """
     mine = threading.current_thread() is threading.main_thread()
     if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -142,13 +142,13 @@ def reraising_interrupt() -> Generator[None]:
 
 
 _SLURM_SAYS = re.compile(r"(srun|slurmstepd\S*|\S*slurm_script): ")
-"""Lines of Slurm itself in the output of the batch script, which also has the output of its commands."""
+"""Matches Slurm's own lines in the output of the batch script, which also contains the output of its commands."""
 _TERMINATED = "Terminated"
-"""What the shell of each rank prints that is ended because another one failed."""
+"""What the shell of a rank prints when the rank is ended because another one failed."""
 TAIL = 20
-"""Lines of a failed job's log that are printed by default."""
+"""Number of log lines printed for a failed job by default."""
 LATE_S = 5
-"""Seconds in which a log arrives from the nodes of a job that has ended; shared file systems cache their folders."""
+"""Seconds to wait for the log of a job that has ended: shared file systems cache folders, so it may arrive late."""
 
 
 @define
@@ -162,7 +162,7 @@ class Reader:
     """The number of lines read from each file; a requeued job has one file for each start."""
 
     def more(self, whole: bool) -> list[str]:
-        """The new lines since the last call; an unfinished last line only if the job has ended (`whole`)."""
+        """Return the new lines since the last call; an unfinished last line only if the job has ended (`whole`)."""
         new: list[str] = []
         for path in self._paths():
             start = self.seen.get(path, 0)
@@ -173,13 +173,13 @@ class Reader:
         return new
 
     def failures(self) -> list[Failure]:
-        """What the ranks of the last start have written of their failures."""
+        """Return the failures that the ranks reported in the log of the last start."""
         newest = self._paths()[-1:]
         said = [self._ask(f"grep -aF {shlex.quote(scan.MARK)} {shlex.quote(path)}") for path in newest]
         return [failure for text in said for failure in scan.failures(text.encode())]
 
     def _paths(self) -> list[str]:
-        """The log files, in the order of their start."""
+        """Return the log files, the oldest first."""
         pattern = " ".join(f"{shlex.quote(self.folder)}/{name}" for name in self.names)
         return self._ask(f"ls -1tr {pattern} 2>/dev/null").splitlines()
 
@@ -188,14 +188,14 @@ class Reader:
 
 
 def reader(experiment: Experiment, job: Job, *names: str) -> Reader | None:
-    """Make a reader of a Slurm job's log; None for other schedulers (see `print_elsewhere`)."""
+    """Make a reader of a Slurm job's log files, by pattern; None for other schedulers (see `print_elsewhere`)."""
     if not isinstance(experiment.executor(job.name), store.nemo_run().SlurmExecutor):
         return None
     return Reader(experiment.tunnel(job.name), experiment.log_folder(job.name), names or ("log*",))
 
 
 def print_elsewhere(experiment: Experiment, job: Job, follow: bool, out: TextIO) -> None:
-    """Print the log of a job that is not Slurm's: of Kubeflow's pods, else as NeMo-Run fetches it."""
+    """Print the log of a job that does not run on Slurm: from Kubeflow's pods, else as NeMo-Run fetches it."""
     if job.handle.startswith("kubeflow:"):
         executor = experiment.executor(job.name)
         if follow:
@@ -215,7 +215,10 @@ def print_lines(lines: Iterable[str], out: TextIO, before: str = "") -> None:
 
 
 def reason(experiment: Experiment, job: Job) -> list[str]:
-    """Explain why a job failed: the scheduler's word, srun's messages, and the end of its log."""
+    """Return lines that explain why a job failed: Slurm's own messages, then the end of the log.
+
+    The list is empty for other schedulers.
+    """
     if not job.handle:
         return ["it was not submitted"]
     said, wrote = reader(experiment, job, "sbatch*"), reader(experiment, job)
@@ -227,7 +230,7 @@ def reason(experiment: Experiment, job: Job) -> list[str]:
 
 
 def _late(wrote: Reader) -> list[str]:
-    """Read a log; one without a line may not have arrived yet from the nodes of a job that has just ended."""
+    """Read a log, and wait for its first lines, which may arrive late from the nodes of a job that has just ended."""
     for _ in range(LATE_S):
         if lines := wrote.more(whole=True):
             return lines
@@ -239,7 +242,10 @@ _ENDED = re.compile(r"srun: error: (?P<node>\S+): task (?P<rank>\d+): (?P<end>.+
 
 
 def first_failure(experiment: Experiment, job: Job, said: Sequence[str]) -> Failure | None:
-    """The rank of a failed job that failed first, by its own line; else the first end that srun reports in `said`."""
+    """Return the failure of the rank that failed first, by the ranks' own reports, else by srun's messages in `said`.
+
+    None if no rank is known to have failed.
+    """
     if not job.handle:
         return None
     wrote = reader(experiment, job)
@@ -258,7 +264,7 @@ _BAD = re.compile(r"moedsl preflight: node (\S+) is bad: ")
 
 
 def bad_nodes(experiment: Experiment, job: Job) -> list[str]:
-    """The nodes that the check of a failed job named (node_check.py)."""
+    """Return the nodes that the check in a failed job reported as bad (node_check.py)."""
     wrote = reader(experiment, job) if job.handle else None
     found = (_BAD.search(line) for line in (_late(wrote) if wrote else ()))
     return list(dict.fromkeys(m[1] for m in found if m))
@@ -266,11 +272,11 @@ def bad_nodes(experiment: Experiment, job: Job) -> list[str]:
 
 PREFLIGHT = "moedsl preflight: "
 SECRET = 78
-"""The exit code of a job that misses one of its secrets (script.py)."""
+"""The exit code of a job that lacks one of its secrets (script.py)."""
 
 
 def explained(lines: Iterable[str]) -> str:
-    """Explain why a job ended before its ranks started, and how to fix it; empty for other failures."""
+    """Explain why a job ended before its ranks started, and which command diagnoses it; empty for other failures."""
     for line in lines:
         at = line.find(PREFLIGHT)
         if at >= 0:
@@ -287,7 +293,7 @@ _LINE = re.compile(r"(?P<pod>\[pod/\S+\]) (?P<time>\d{4}-\d\d-\d\dT\S+) ?(?P<tex
 
 
 def no_kubectl() -> Diagnostic | None:
-    """Report that kubectl is not installed, so that no log can be read."""
+    """Report that kubectl is not installed, so that logs cannot be read."""
     if which("kubectl"):
         return None
     return error("launch.no_kubectl")
@@ -296,11 +302,11 @@ def no_kubectl() -> Diagnostic | None:
 def print_logs(
     executor: nemo_run.KubeflowExecutor, handle: str, follow: bool, out: TextIO, seen: dict[str, str] | None = None
 ) -> int:
-    """Print every line of every pod with kubectl; returns its exit code.
+    """Print every line of every pod with kubectl, and return kubectl's exit code.
 
-    `seen` has the time of the last line of each pod; only later lines are printed. kubectl is asked for everything
-    until each pod has printed a line: the first one of a pod may be older than the last one of another. NeMo-Run's own
-    reader prints only two ranks, and of them only lines that torchrun marks ``[default0]:``.
+    `seen` has the time of each pod's last printed line; only later lines are printed. Until every pod has printed a
+    line, kubectl is asked for all lines, because one pod's first line may be older than another pod's last line.
+    NeMo-Run's own reader prints only two ranks, and only those of their lines that torchrun marks ``[default0]:``.
     """
     limit, seen = max(8, 2 * executor.num_nodes), {} if seen is None else seen
     before = dict(seen)
@@ -314,26 +320,26 @@ def print_logs(
                 found = _LINE.match(line)
                 if found and _order(found["time"]) <= _order(before.get(found["pod"], "")):
                     continue
-                if found:  # else it is what kubectl itself has to say
+                if found:  # else it is a message of kubectl itself
                     seen[found["pod"]] = found["time"]
                 out.write(f"{found['pod']} {found['text']}\n" if found else line)
                 out.flush()
-        except BaseException:  # Ctrl-C of this process alone: kubectl would go on to the job's end
+        except BaseException:  # if only this process gets Ctrl-C, kubectl would run until the job ends
             reader.terminate()
             raise
     return reader.returncode
 
 
 def _order(time: str) -> str:
-    """Write a time so that times of one zone sort as text, with any number of digits in their fractions."""
+    """Pad the fraction of a time, so that times in one time zone sort as text."""
     whole, _, fraction = time.rstrip("Z").partition(".")
     return f"{whole}.{fraction:0<9}"
 
 
 def follow_pods(executor: nemo_run.KubeflowExecutor, handle: str, out: TextIO, ended: Callable[[], bool]) -> None:
-    """Print every line of every pod until the job ends; kubectl is started only when the pods have started.
+    """Print every line of every pod until the job ends; kubectl starts only when the pods have started.
 
-    kubectl is started again if it ends before the job, because a pod was replaced or the connection was lost.
+    It is restarted if it ends before the job does, because a pod was replaced or the connection was lost.
     """
     said, seen = "", dict[str, str]()
     while True:
@@ -349,7 +355,7 @@ def follow_pods(executor: nemo_run.KubeflowExecutor, handle: str, out: TextIO, e
 
 
 def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
-    """Write why a job has printed nothing yet; empty when all its pods have started."""
+    """Explain why a job has printed nothing yet; empty when all its pods have started."""
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 
@@ -364,7 +370,7 @@ def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
         return f"waiting for pods: {len(pods)} of {executor.num_nodes} exist"
     idle = [pod for pod in pods if pod.status.phase in ("Pending", "Unknown", None)]
     reasons: set[str] = set()
-    for status in (pod.status for pod in idle):  # by its containers, else by the scheduler, else by its phase
+    for status in (pod.status for pod in idle):  # the reason of its containers, else of the scheduler, else its phase
         said = [c.state.waiting for c in status.container_statuses or () if c.state and c.state.waiting]
         said += [c for c in status.conditions or () if c.type == "PodScheduled" and c.status == "False"]
         reasons.add(": ".join(filter(None, (said[0].reason, said[0].message))) if said else str(status.phase))

@@ -1,20 +1,18 @@
 """Make NeMo-Run's executor for Kubernetes, its task and the TrainJob from a launch and a cluster.
 
-The script is the container's command, so that a job needs no volume. Two programs on the way replace words that begin
-with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/execution/base.py:70, Python's
-`string.Template`), and the kubelet expands ``$(NAME)`` and ``$$`` in a container's command (Kubernetes' reference of
-`Container.command`). Both are escaped, so that the script arrives unchanged.
+The script is the container's command, so a job needs no volume. On the way, two programs expand text after a dollar
+sign: NeMo-Run fills its macros into every argument (nemo_run core/execution/base.py:70, Python's `string.Template`),
+and the kubelet expands ``$(NAME)`` and ``$$`` in a container's command (Kubernetes' reference of `Container.command`).
+The script is escaped for both, so that it arrives unchanged.
 
 Pods (`pod_spec`): NeMo-Run has arguments for most settings, but writes them as `podTemplateOverrides`, a field that
-only Kubeflow Trainer 2.1 has. Releases from 2.2 on have `runtimePatches` (kubeflow-trainer-api 2.1.0, 2.2.1 and
-2.3.0).
+only Kubeflow Trainer 2.1 has. Releases from 2.2 on have `runtimePatches` (kubeflow-trainer-api 2.1.0, 2.2.1 and 2.3.0).
 
-NeMo-Run's list of jobs (`keep`, `found`, `enlist`) stays complete even if a launcher is killed. NeMo-Run draws a name
-when it posts a job (nemo_run 0.11.1 core/execution/kubeflow.py:304), and writes it down afterwards. Here the name is
-drawn and written before, so that another process can ask the API server for it. The list is one file of a home, which
-each launch reads and rewrites (run/torchx_backend/schedulers/kubeflow.py:230): launches take turns, and a job that is
-missing on the list is added again, because NeMo-Run queries only listed jobs. A query builds the executor of its own
-job alone.
+NeMo-Run's list of jobs (`keep`, `found`, `enlist`) stays complete even if a launcher is killed. NeMo-Run draws a random
+name when it posts a job (nemo_run 0.11.1 core/execution/kubeflow.py:304), and writes it down afterwards. Here the name
+is drawn and written first, so that another process can ask the API server for the job. The list is one file in a home,
+which each launch reads and rewrites (run/torchx_backend/schedulers/kubeflow.py:230). Launches therefore lock it, and a
+missing job is added again, because NeMo-Run queries only listed jobs. A query builds only the executor of its own job.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     import nemo_run
 
 DIGITS = "000000"
-"""Six digits in a manifest, instead of those that NeMo-Run appends to a job's name (core/execution/kubeflow.py:321)."""
+"""Placeholder for the six digits that NeMo-Run appends to a job's name (core/execution/kubeflow.py:321)."""
 GROUP, VERSION, PLURAL = "trainer.kubeflow.org", "v1alpha1", "trainjobs"
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 LIMIT = 128 << 10
@@ -49,11 +47,11 @@ Json = dict[str, Any]
 
 
 def arguments(launch: Launch, cluster: Cluster) -> Json:
-    """The executor's arguments by name, as plain values. The value of a secret stays in the cluster, in its Secret."""
+    """Return the executor's arguments by name, as plain values; secrets are references to a Secret of the cluster."""
     kueue = {QUEUE: cluster.queue, PRIORITY: cluster.priority}
     secrets = {name: {"secretKeyRef": {"name": cluster.secret, "key": name}} for name in launch.secrets}
     efa = _pod(launch).get("efa_devices")
-    resources = ({_EFA: efa} if efa else {}) | dict(cluster.resources)  # besides the GPUs
+    resources = ({_EFA: efa} if efa else {}) | dict(cluster.resources)  # in addition to GPUs
     return {
         "runtime_ref": cluster.runtime,
         "namespace": cluster.namespace,
@@ -76,7 +74,7 @@ def command(launch: Launch, cluster: Cluster, payload: Payload) -> list[str]:
 
 
 def for_kubelet(text: str) -> str:
-    """Escape a text for the kubelet, with the dollars of ``$(`` and ``$$`` doubled."""
+    """Escape a text for the kubelet: double each dollar sign before ``(`` or another dollar sign."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
@@ -86,13 +84,13 @@ def for_template(text: str) -> str:
 
 
 def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | None:
-    """Refuse a script that is too long for a command of Linux."""
+    """Report a script that is too long to be one argument of a Linux command."""
     size = len(command(launch, cluster, payload)[2])
     return error("launch.too_long", size=size, limit=LIMIT) if size >= LIMIT else None
 
 
 def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
-    """Make the job that NeMo-Run posts, except for the six digits of its name. It needs no kubeconfig."""
+    """Make the job that NeMo-Run posts, except for the six digits of its name; this needs no kubeconfig."""
     with offline():
         made = nemo.nemo_run().KubeflowExecutor(**arguments(launch, cluster))
     name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS  # pyright: ignore[reportPrivateUsage]
@@ -107,11 +105,11 @@ def offline() -> Generator[None]:
 
 
 def text(body: Json) -> str:
-    """Write a manifest as YAML for `kubectl create -f`, with its script as lines."""
+    """Format a manifest as YAML for `kubectl create -f`, with the script as a multi-line block."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Write texts of several lines as blocks."""
+        """Writes multi-line strings as blocks."""
 
     def of_text(dumper: Any, value: str) -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
@@ -121,10 +119,9 @@ def text(body: Json) -> str:
 
 
 def context_refusal(cluster: Cluster) -> Diagnostic | None:
-    """Refuse a job that would go to another cluster or to none.
+    """Report a job that would go to another cluster or to none.
 
-    NeMo-Run uses the kubeconfig's current context and names none; in a pod without a kubeconfig it uses the pod's
-    cluster.
+    NeMo-Run always uses the kubeconfig's current context, or in a pod without a kubeconfig, the pod's own cluster.
     """
     from kubernetes import config
 
@@ -146,7 +143,7 @@ def unread(whose: str, problem: Exception) -> Diagnostic:
 
 
 def job_name(handle: str) -> str:
-    """The name of the job in NeMo-Run's handle, ``kubeflow://nemo_run/EXPERIMENT___TASK___NAME``."""
+    """Return the job's name from NeMo-Run's handle, ``kubeflow://nemo_run/EXPERIMENT___TASK___NAME``."""
     return handle.rpartition("___")[2]
 
 
@@ -154,9 +151,9 @@ DELETED = "CANCELLED", "it was deleted from the cluster"
 
 
 def lost(executor: nemo_run.KubeflowExecutor, handle: str) -> tuple[str, str] | None:
-    """The state of a job that the API server does not show, with the reason; None if the server shows it.
+    """Return the state of a job that the API server does not show, with the reason; None if the server shows the job.
 
-    NeMo-Run calls such a job PENDING if it was deleted or the server does not answer.
+    NeMo-Run reports such a job as PENDING, whether it was deleted or the server does not answer.
     """
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
@@ -173,9 +170,9 @@ def lost(executor: nemo_run.KubeflowExecutor, handle: str) -> tuple[str, str] | 
 
 
 JOB = "node"
-"""The name that Kubeflow's runtimes give to the job of the ranks, and to its container."""
+"""The name of the job that runs the ranks, and of its container, in Kubeflow's runtimes."""
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
-"""The label of all pods of a job."""
+"""The label of all pods of a job; its value is the job's name."""
 MANAGED = {"app.kubernetes.io/managed-by": "moedsl"}
 _EFA = "vpc.amazonaws.com/efa"
 _KUEUE = "kueue.x-k8s.io/podset-"
@@ -184,7 +181,7 @@ _TOLERATION = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>.
 
 
 def pod_spec(launch: Launch, cluster: Cluster) -> Json:
-    """The part of a TrainJob's `spec` for its pods; empty if they need nothing."""
+    """Return the part of a TrainJob's `spec` that configures its pods; empty if they need no configuration."""
     annotations = {
         f"{_KUEUE}required-topology": cluster.required_topology,
         f"{_KUEUE}preferred-topology": cluster.preferred_topology,
@@ -202,10 +199,10 @@ def pod_spec(launch: Launch, cluster: Cluster) -> Json:
         "securityContext": {"privileged": True} if _pod(launch).get("privileged") == "1" else {},
     }
     required, affinity = "requiredDuringSchedulingIgnoredDuringExecution", Json()
-    if cluster.affinity:  # by the labels of nodes
+    if cluster.affinity:  # matches labels of nodes
         terms = [{"matchExpressions": [requirement(text) for text in cluster.affinity]}]
         affinity["nodeAffinity"] = {required: {"nodeSelectorTerms": terms}}
-    if cluster.colocate:  # by the nodes of the job's other pods
+    if cluster.colocate:  # same topology domain as the job's other pods
         same_job = {"labelSelector": {"matchLabels": MANAGED}, "matchLabelKeys": [JOBSET]}
         affinity["podAffinity"] = {required: [{**same_job, "topologyKey": cluster.colocate}]}
     metadata = {
@@ -238,7 +235,7 @@ def _pod(launch: Launch) -> dict[str, str]:
 
 
 def toleration(text: str) -> Json:
-    """A toleration as the API server has it, from a taint as kubectl writes it."""
+    """Convert a taint in kubectl's notation into a toleration for the API server."""
     found = _TOLERATION.fullmatch(text)
     assert found is not None  # the checker has read it
     given = {name: part for name, part in found.groupdict().items() if part is not None}
@@ -246,7 +243,7 @@ def toleration(text: str) -> Json:
 
 
 def requirement(text: str) -> Json:
-    """A requirement as the API server has it, from one as kubectl writes it."""
+    """Convert a label requirement in kubectl's notation into one for the API server."""
     found = _REQUIREMENT.fullmatch(text)
     if found is None:
         return {"key": text.removeprefix("!"), "operator": "DoesNotExist" if text.startswith("!") else "Exists"}
@@ -255,8 +252,10 @@ def requirement(text: str) -> Json:
 
 
 def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
-    """Each volume with its mount: folders of the node, the shared claim, devices, and memory for /dev/shm, which data
-    loaders and NCCL use. The cluster's own mounts win.
+    """Return each volume with its mount.
+
+    These are folders of the node, the shared volume claim, devices, and memory for /dev/shm, which data loaders and
+    NCCL use. For the same mount path, the cluster's own mount wins.
     """
     pod, pairs = _pod(launch), list[tuple[Json, Json]]()
 
@@ -285,19 +284,22 @@ LIST, TURN = ".kubeflow_jobs.json", ".kubeflow_jobs.turn"
 
 
 def keep(jobs: Iterable[Any], file: Path) -> None:
-    """Draw the name of each of NeMo-Run's jobs and write them to a file, by the job's own name."""
+    """Draw a name for each of NeMo-Run's jobs, and write the names to a file by job id."""
     scheduler()
     names = {job.id: job.executor._trainjob_name(job.id) for job in jobs}
     file.write_text(json.dumps(names), encoding="utf-8")
 
 
 def file_of(home: Path, id: str) -> Path:
-    """The file with the names of an experiment until all are listed; NeMo-Run makes the experiment's folder itself."""
+    """Return the file that has the names of an experiment's jobs until all are listed.
+
+    It is outside the experiment's folder, which NeMo-Run itself must create.
+    """
     return home / "experiments" / id.rpartition("_")[0] / f".{id}.trainjobs.json"
 
 
 def found(job: Any, id: str, file: Path) -> str:
-    """NeMo-Run's handle of a job that was posted but not listed; empty if none was posted."""
+    """Return NeMo-Run's handle of a job that was posted but not listed, and list it; empty if none was posted."""
     name = json.loads(file.read_text(encoding="utf-8")).get(job.id) if file.exists() else None
     if name is None:
         return ""
@@ -309,7 +311,7 @@ def found(job: Any, id: str, file: Path) -> str:
 
 
 def enlist(handle: str, executor: Any) -> None:
-    """Put a job on the list if it is missing; NeMo-Run needs this to query and cancel it."""
+    """Add a job to NeMo-Run's list if it is missing, so that NeMo-Run can query and cancel it."""
     if not _is_listed(handle):
         key, name = handle.rpartition("/")[2], job_name(handle)
         scheduler()._save_job_dir(key, job_status="Unknown", executor=executor, job_name=name)
@@ -321,7 +323,7 @@ def _is_listed(handle: str) -> bool:
 
 @cache
 def scheduler() -> Any:
-    """NeMo-Run's module, patched so that one process at a time reads and writes its list."""
+    """Return NeMo-Run's scheduler module, patched so that only one process at a time reads or writes its list."""
     from nemo_run.run.torchx_backend.schedulers import kubeflow as module
 
     known: Any = module  # NeMo-Run has no public list
@@ -331,7 +333,7 @@ def scheduler() -> Any:
 
 
 def _in_turn(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a function while no other process of this home does."""
+    """Wrap a function so that only one process of this home runs it at a time."""
 
     @wraps(work)
     def call(*words: Any, **named: Any) -> Any:
@@ -351,18 +353,20 @@ def _home() -> Path:
 
 
 def _listed() -> dict[str, Any]:
-    """Read a list that may be empty: a list that a killed launcher did not finish names no jobs."""
+    """Read the list of jobs; delete a list that a killed launcher left incomplete, and return no jobs."""
     file = _home() / LIST
     try:
         return _Listed(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
     except json.JSONDecodeError:
-        file.unlink()  # each experiment puts its own back
+        file.unlink()  # each experiment adds its own jobs again
         return {}
 
 
 class _Listed(dict[str, Any]):
-    """The jobs of a list. NeMo-Run builds the executor of each, which reads the kubeconfig, and asks for one by `get`:
-    this builds that one."""
+    """The listed jobs, where `get` builds only the executor of the requested job.
+
+    NeMo-Run would build every job's executor, each of which reads the kubeconfig.
+    """
 
     def get(self, key: str, default: Any = None) -> Any:
         job = super().get(key, default)

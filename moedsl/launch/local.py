@@ -1,4 +1,4 @@
-"""Run on this machine: check what is missing, and start torchrun on a launch's script."""
+"""Run a launch on this machine: report what is missing, and run its script, which starts torchrun."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import counted
 
 PACKAGES = ("torch", "megatron.bridge")
-"""Packages that a recipe imports."""
+"""The packages that a recipe imports."""
 TRAINING = ("nvidia_resiliency_ext", "transformer_engine")
-"""Packages that training imports in addition, on GPUs (bridge training/pretrain.py:19)."""
+"""The packages that training imports in addition, on GPUs (bridge training/pretrain.py:19)."""
 COPIED_S = 5.0
-"""The most seconds that the last lines of ranks may take; a process that a rank started may hold its output."""
+"""Most seconds to wait for the ranks' last lines; a process that a rank started may keep its output open."""
 
 
 def refusals(launches: Sequence[Launch], converts: str = "", rehearses: bool = True) -> list[Diagnostic]:
-    """Refuse runs that cannot start here: too few GPUs, or packages that are not installed. `converts` says what the
-    jobs do with weights if they do not train; `rehearses` whether CPUs can run a small version."""
+    """Report runs that cannot start here: too few GPUs, or packages that are not installed.
+
+    If the jobs convert weights instead of training, `converts` names the conversion; `rehearses` is whether CPUs can
+    run a small version.
+    """
     help = "submit it with `--cluster NAME`, or show it with `--dryrun`"
     if rehearses and not converts:
         help += "; `moedsl rehearse` runs a small version on CPUs"
@@ -45,7 +48,7 @@ def refusals(launches: Sequence[Launch], converts: str = "", rehearses: bool = T
         for package in packages:
             try:
                 missing += [] if find_spec(package) else [package]
-            except ModuleNotFoundError:  # of the package that it is in
+            except ModuleNotFoundError:  # its parent package is missing
                 missing.append(package)
         return [error("launch.no_packages", why=why, packages=", ".join(missing), help=help)] if missing else []
 
@@ -68,7 +71,10 @@ def gpus() -> int:
 
 
 def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
-    """List secrets missing in this shell if the job inherits its environment; with ssh, the login node's counts."""
+    """Report secrets that this shell lacks, if the job inherits its environment.
+
+    Over ssh, the job inherits the login node's environment instead.
+    """
     inherits = cluster.executor == "slurm" and cluster.tunnel == "local"
     missing = [n for n in cluster.secrets if inherits and not os.environ.get(n)]
     if not missing:
@@ -77,12 +83,12 @@ def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
 
 
 def interpreted(cluster: Cluster) -> Cluster:
-    """Use this interpreter on this machine; it may not be the first in PATH."""
+    """Return the cluster with this interpreter, if jobs run on this machine: `python3` in PATH may be another one."""
     return evolve(cluster, python=sys.executable) if cluster.executor == "local" else cluster
 
 
 def text(launch: Launch, cluster: Cluster, payload: Payload) -> str:
-    """Make the script that this interpreter runs here."""
+    """Return the script for this machine, which uses this interpreter."""
     return "#!/usr/bin/env bash\n" + script(launch, interpreted(cluster), payload)
 
 
@@ -114,12 +120,12 @@ def copied(folder: Path) -> None:
 
 
 def rank_logs(launch: Launch) -> Path:
-    """The folder of the ranks' logs, next to the recipe's checkpoints."""
+    """Return the folder of the ranks' logs, next to the recipe's checkpoints."""
     return Path("nemo_experiments").absolute() / launch.name / RANKS
 
 
 def explain(logs: Path, started: datetime) -> None:
-    """Say on stderr which rank failed first, why, and where its log is."""
+    """Print on stderr which rank failed first, why, and where its log is."""
     found = (f for log in logs.glob("rank-*.log*") for f in scan.failures(log.read_bytes()))
     first = scan.first_to_fail(f for f in found if datetime.fromisoformat(f.time) >= started)
     if first is None:

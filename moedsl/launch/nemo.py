@@ -1,6 +1,6 @@
-"""NeMo-Run itself: imported when it is needed, kept from standard input and half-written files, with its connections.
+"""Import NeMo-Run on demand, protect standard input and files from it, and open its SSH connections.
 
-A login node is connected to once for each command, so that a password is typed once.
+Each command connects to a login node only once, so that the user types a password only once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from moedsl.support import files
 from moedsl.support.diagnostics import Diagnostic, error
 
 HOME = "NEMORUN_HOME"
-"""The variable that names the folder of experiments."""
+"""The environment variable for NeMo-Run's folder."""
 
 
 @cache
 def nemo_run() -> Any:
-    """Import NeMo-Run (3 to 6 s) and keep it from printing on standard output."""
+    """Import NeMo-Run (3 to 6 s), stop it from printing to standard output, and return it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of packages that it imports
+        warnings.simplefilter("ignore")  # from packages that NeMo-Run imports
         import nemo_run
         from nemo_run.core.frontend.console.api import CONSOLE
     CONSOLE.quiet = True
@@ -38,7 +38,7 @@ def nemo_run() -> Any:
 
 @contextmanager
 def no_input() -> Generator[None]:
-    """Empty standard input: NeMo-Run's local commands (invoke) would read what is meant for others."""
+    """Empty standard input while inside: NeMo-Run's local commands (invoke) would read what is meant for others."""
     before = sys.stdin
     with open(os.devnull) as nothing:
         sys.stdin = nothing
@@ -50,10 +50,10 @@ def no_input() -> Generator[None]:
 
 @contextmanager
 def whole_files() -> Generator[None]:
-    """Replace each file of an experiment in one step.
+    """Make NeMo-Run replace each file of an experiment in one step.
 
-    NeMo-Run empties a file and then writes it (nemo_run 0.11.1 run/experiment.py:383, :405), even the list of submitted
-    jobs; without it nobody finds them again.
+    By default, NeMo-Run empties a file and then writes it (nemo_run 0.11.1 run/experiment.py:383, :405). If it is
+    killed in between, even the list of submitted jobs is lost, and nobody finds the jobs again.
     """
 
     @contextmanager
@@ -70,21 +70,23 @@ def whole_files() -> Generator[None]:
 
 
 _sessions: dict[tuple[Any, ...], Any] = {}
-"""The sessions of this process (fabric.Connection), by user, host, port and key."""
+"""The open sessions of this process (fabric.Connection), by user, host, port and key."""
 _failed: dict[tuple[Any, ...], BaseException] = {}
-"""Failed connections; they are not tried again, so that a list of experiments asks for no password twice."""
+"""The errors of failed connections, which are not tried again, so that a list of experiments asks for no password
+twice.
+"""
 
 
 NO_CONNECTION = "launch.no_connection"
-"""The diagnostic of a connection that cannot be made or is lost."""
+"""The id of the diagnostic for a connection that cannot be made or is lost."""
 ANSWERS_WITHIN_S = 30.0
-"""How long an open session has for a sign of life before it counts as lost."""
+"""Seconds within which an open session must answer before it counts as lost."""
 PAUSES_S = (15.0, 30.0, 60.0, 120.0, *(300.0,) * 143)
-"""Seconds before each new attempt to connect, twelve hours in all: a login node that is maintained comes back."""
+"""Seconds before each attempt to reconnect, twelve hours in total: a login node under maintenance comes back."""
 
 
 def failures() -> tuple[type[BaseException], ...]:
-    """The exceptions of a connection that cannot be made or is lost."""
+    """Return the exceptions for a connection that cannot be made or is lost."""
     from nemo_run.run.torchx_backend.schedulers.slurm import PersistentSacctFailure
     from paramiko import SSHException
 
@@ -92,14 +94,14 @@ def failures() -> tuple[type[BaseException], ...]:
 
 
 def connect(tunnel: Any) -> None:
-    """Open a tunnel of NeMo-Run, over an open session of this process if there is one; raises `failures`."""
-    if not hasattr(tunnel, "session") or not hasattr(tunnel, "identity"):  # local: nothing is opened
+    """Open a NeMo-Run tunnel, reusing this process's open session to the same login node; raises one of `failures`."""
+    if not hasattr(tunnel, "session") or not hasattr(tunnel, "identity"):  # a local tunnel opens no session
         tunnel.connect()
         return
     place = (tunnel.user, tunnel.host, tunnel.port, tunnel.identity)
     session = _sessions.get(place)
     if session is not None and session.is_connected:
-        with suppress(*failures()):  # that the other side is gone may not have been noticed
+        with suppress(*failures()):  # a lost connection may still look open
             session.transport.open_session(timeout=ANSWERS_WITHIN_S).close()
             tunnel.session = session
             return
@@ -119,12 +121,12 @@ def was_open() -> bool:
 
 
 def try_again() -> None:
-    """Let failed connections be made again."""
+    """Forget failed connections, so that `connect` tries them again."""
     _failed.clear()
 
 
 def why_not(problem: BaseException) -> str:
-    """Write why a session could not be opened; NeMo-Run's tunnel raises SystemExit if no key or password works."""
+    """Explain why a session could not be opened; NeMo-Run's tunnel raises SystemExit if no key or password works."""
     return "it accepts neither a key nor a password" if isinstance(problem, SystemExit) else str(problem)
 
 
@@ -134,7 +136,7 @@ def try_it(user: str, host: str) -> str:
 
 
 def unreached(tunnel: Any, id: str, problem: BaseException) -> Diagnostic:
-    """Report that the login node of an experiment does not answer."""
+    """Report that an experiment's login node does not answer."""
     text = f"no connection to {tunnel.user}@{tunnel.host}, which has the jobs of {id}: {why_not(problem)}"
     return error(NO_CONNECTION, text, help=try_it(tunnel.user, tunnel.host))
 
@@ -143,14 +145,17 @@ def unreached(tunnel: Any, id: str, problem: BaseException) -> Diagnostic:
 def copying() -> Generator[None]:
     """Make NeMo-Run copy experiments over the open session.
 
-    By default it uses rsync (nemo_run 0.11.1 run/experiment.py:738), whose ssh is another connection.
+    By default it uses rsync (nemo_run 0.11.1 run/experiment.py:738), whose ssh opens another connection.
     """
     with patch("nemo_run.run.experiment.rsync", copy_folder):
         yield
 
 
 def copy_folder(session: Any, source: str, target: str) -> None:
-    """Copy a folder of scripts, some hundred kilobytes, into one of the login node; OSError with its message."""
+    """Copy a folder of scripts, some hundred kilobytes, into a folder of the login node.
+
+    Raises OSError with the login node's error message.
+    """
     archive, folder = io.BytesIO(), shlex.quote(target)
     with tarfile.open(fileobj=archive, mode="w:gz") as packed:
         packed.add(source, arcname=Path(source).name)
@@ -161,10 +166,10 @@ def copy_folder(session: Any, source: str, target: str) -> None:
         try:
             with channel.makefile_stdin("wb") as stdin:
                 stdin.write(archive.getvalue())
-        except OSError as problem:  # the connection is lost, or the command has ended, and says why
+        except OSError as problem:  # the connection is lost, or the command ended early; its stderr says why
             lost = problem
         said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
-        status = channel.recv_exit_status()  # -1 where none came
+        status = channel.recv_exit_status()  # -1 if no status arrived
     if lost is not None and status <= 0:
         raise lost
     if status:

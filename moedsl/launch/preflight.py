@@ -1,5 +1,7 @@
-"""Check before a submission what would fail hours later: the recipe with Bridge, nodes, paths, and whether the Hugging
-Face hub gives the job its model. in_job/head_check.py checks the rest inside the job.
+"""Check before a submission what would otherwise fail hours later.
+
+This checks the recipe with Bridge, the nodes, the paths, and whether the Hugging Face hub gives the job its model.
+in_job/head_check.py checks the rest inside the job.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ Progress = Callable[[str], object]
 def before(
     jobs: Sequence[Job], cluster: Cluster, source: Source, library: Library, progress: Progress
 ) -> list[Diagnostic]:
-    """Run every check that is possible from here; errors stop the run, and notes name skipped checks."""
+    """Run every check that this machine can do; errors prevent the submission, and notes name skipped checks."""
     found = bridge([j.plan for j in jobs], source, library, progress)
     imported = {p for j in jobs for p in script.imported_folders(j.plan)}
     paths = list(dict.fromkeys(p for j in jobs for p in script.input_paths(j.plan) if p not in imported))
@@ -52,13 +54,13 @@ def before(
 
 
 def unmounted(plans: Sequence[Plan], cluster: Cluster) -> list[Diagnostic]:
-    """Report paths of runs that their container cannot see."""
+    """Report paths that the runs use but their container cannot see."""
     paths = (p for plan in plans for p in (*script.input_paths(plan), *script.imported_folders(plan), *_saved(plan)))
     return unmounted_paths([*dict.fromkeys(paths)], cluster)
 
 
 def absent(folders: Sequence[str], cluster: Cluster) -> list[str]:
-    """Return the folders that are not on the cluster; all of them if the cluster cannot be asked."""
+    """Return the folders that do not exist on the cluster; all of them if the cluster cannot be asked."""
     command = paths_command(folders, cluster)
     if cluster.executor == "local":
         said = _local(command)
@@ -71,7 +73,7 @@ def absent(folders: Sequence[str], cluster: Cluster) -> list[str]:
 
 
 def _saved(plan: Plan) -> list[str]:
-    """The folders where the run keeps checkpoints, if it names any; else it is the job's folder."""
+    """Return the absolute folder where the run saves checkpoints; an empty list if it saves in the job's folder."""
     folder = plan.set.get("checkpoint.save")
     return [folder] if isinstance(folder, str) and folder.startswith("/") else []
 
@@ -81,7 +83,7 @@ def _local(command: str) -> str:
 
 
 def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Progress) -> list[Diagnostic]:
-    """Check each recipe with the real Megatron Bridge, as `moedsl verify` does; a note if it is not installed."""
+    """Check each recipe with the real Megatron Bridge, as `moedsl verify` does; a note if Bridge is not installed."""
     from moedsl.bridge.verify import client
     from moedsl.emit.artifact import files_of
     from moedsl.support.files import write_all
@@ -126,7 +128,7 @@ def slurm(
 
 
 def _tunnel(cluster: Cluster) -> Any:
-    """Open a tunnel to the login node, or report why that fails."""
+    """Return an open tunnel to the login node, or a diagnostic that explains the failure."""
     made = executors.tunnel(cluster, executors.home(cluster))
     try:
         nemo.connect(made)
@@ -137,8 +139,9 @@ def _tunnel(cluster: Cluster) -> Any:
 
 
 def kubernetes(jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
-    """Check that the cluster serves the jobs' custom resource and, if this account may list nodes, that its nodes suit
-    the jobs.
+    """Check that the cluster serves the TrainJob resource and has nodes that fit the jobs.
+
+    If this account may not list nodes, a note says so.
     """
     from kubernetes import client, config
     from kubernetes.client.exceptions import ApiException
@@ -167,7 +170,7 @@ def kubernetes(jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
 
 
 def _judge_for_each(nodes: Sequence[Node], jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
-    """Judge the nodes for each job of an experiment; a message that several jobs cause appears once."""
+    """Check the nodes for each job of an experiment, and report a message that several jobs cause only once."""
     if cluster.executor == "kubeflow":
         chosen = ", ".join([*(f"{k}={v}" for k, v in cluster.node_selector.items()), *cluster.affinity])
         place = f"cluster {cluster.name}" + (f" with {chosen}" if chosen else "")
@@ -187,11 +190,11 @@ _HUB_SAYS = {
     "RevisionNotFound": "has no such revision",
     "EntryNotFound": "has no config.json",
 }
-"""What the hub's X-Error-Code means (huggingface_hub/utils/_http.py:841)."""
+"""The meaning of the hub's X-Error-Code (huggingface_hub/utils/_http.py:841)."""
 
 
 def hub_refusals(model: str, revision: str | None, cluster: Cluster) -> list[Diagnostic]:
-    """Report why the hub does not give a job the configuration of a model, which it guards as it does the weights."""
+    """Report why the hub does not give a job the model's configuration, which the hub gates like the weights."""
     if cluster.offline:
         return []
     endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
@@ -220,10 +223,10 @@ def hub_refusals(model: str, revision: str | None, cluster: Cluster) -> list[Dia
 def paths_command(
     paths: Sequence[str], cluster: Cluster, written: Sequence[str] = (), checkpoints: Container[str] = ()
 ) -> str:
-    """Write bash that prints the number of each missing path; for an indexed dataset, of its files.
+    """Return bash that prints ``missing N``, ``unfinished N`` or ``unwritable N`` for each wrong path, with its index.
 
-    A path in `checkpoints` must be a whole one. For a folder in `written`, the nearest existing parent must be a
-    writable folder.
+    A path exists if it does itself, or if an indexed dataset's .idx or .bin file does. A path in `checkpoints` must be
+    a complete checkpoint. For a folder in `written`, the nearest existing parent must be a writable folder.
     """
 
     tests: list[str] = []
@@ -243,7 +246,7 @@ def paths_command(
 
 
 def _answers(output: str) -> list[tuple[str, int]]:
-    """The answers of `paths_command`: what is wrong, and the number of the path."""
+    """Parse the output of `paths_command`: pairs of a problem and the path's index."""
     found = re.findall(r"^(missing|unfinished|unwritable) (\d+)$", output, re.MULTILINE)
     return [(what, int(number)) for what, number in found]
 
@@ -264,12 +267,12 @@ def path_errors(output: str, paths: Sequence[str], cluster: Cluster, written: Se
 
 
 SINFO = "sinfo --noheader --Node --format='%P|%N|%G|%t|%f'"
-"""Partition (the default one with a star), node, generic resources, state and features."""
+"""Print partition (the default one with a star), node, generic resources, state and features."""
 _GPU = re.compile(r"\bgpu(?::([^:,()]+))?:(\d+)")
 _TYPE = re.compile(r"(?:gb|gh|vr|[abhlv])\d{2,3}s?")
-"""A word that names a GPU: h100 of nvidia_h100_80gb_hbm3."""
+"""A word that names a GPU, such as h100 in nvidia_h100_80gb_hbm3."""
 _AWAY = ("down", "drain", "drng", "fail", "maint", "unk", "inval", "futr")
-"""The starts of sinfo's short states in which a node accepts no job."""
+"""Prefixes of sinfo's short names for states in which a node accepts no job."""
 HELP = "--no-preflight submits without asking"
 
 
@@ -279,16 +282,16 @@ class Node:
 
     name: str
     gpus: int | None
-    """None if the scheduler does not report it."""
+    """Number of GPUs; None if the scheduler does not report it."""
     types: frozenset[str]
-    """Words that name its GPUs; may be empty."""
+    """Words that name the node's GPUs, such as h100; may be empty."""
     up: bool
     taint: str = ""
-    """What keeps the job's pods away, as kubectl writes it."""
+    """The taint that keeps the job's pods away, in kubectl's notation; empty if there is none."""
 
 
 def of_sinfo(text: str, partition: str) -> list[Node]:
-    """The nodes of a partition, or of several separated by commas; for "", of the default one."""
+    """Parse the nodes of a partition, or of several separated by commas; "" means the default partition."""
     wanted = set(partition.split(",")) if partition else None
     rows = (line.split("|", 4) for line in text.splitlines() if line.count("|") >= 4)
     found: dict[str, Node] = {}
@@ -302,12 +305,15 @@ def of_sinfo(text: str, partition: str) -> list[Node]:
 
 
 def type_words(text: str) -> list[str]:
-    """The words of a text that name a GPU, in lower case."""
+    """Return the words of a text that name a GPU, in lower case."""
     return [w for w in re.split(r"[^a-z0-9]+", text.lower()) if _TYPE.fullmatch(w)]
 
 
 def judge_nodes(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> list[Diagnostic]:
-    """Report why nodes do not fit a launch; `place` names them in messages. A scheduler calls an a100_80gb a100."""
+    """Report why nodes do not fit a launch; `place` names the nodes in messages.
+
+    A scheduler may report the hardware a100_80gb as a100.
+    """
     wanted = launch.allocated
     if not nodes:
         return [error("preflight.nodes:nodes", place=place, help=HELP)]
@@ -335,22 +341,22 @@ def judge_nodes(nodes: Sequence[Node], launch: Launch, hardware: str, place: str
 
 
 def without_nodes(cluster: Cluster, bad: Sequence[str]) -> Cluster:
-    """The cluster with further nodes excluded from its jobs."""
+    """Return the cluster with more nodes excluded from its jobs."""
     excluded = [n for n in (cluster.sbatch.get("exclude", ""), *bad) if n]
     return evolve(cluster, sbatch={**cluster.sbatch, "exclude": ",".join(excluded)})
 
 
 _RESOURCE = "nvidia.com/gpu"
 _OWN = "node.kubernetes.io/"
-"""The start of taints by which Kubernetes itself says that a node is not ready."""
+"""The prefix of taints with which Kubernetes itself marks a node that is not ready."""
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 def of_kubernetes(items: Iterable[Any], cluster: Cluster) -> list[Node]:
-    """The nodes of the kubernetes package whose labels fit the cluster's facts.
+    """Convert the kubernetes package's nodes whose labels match the cluster's node selector and affinity.
 
-    A taint of the GPUs' own name is tolerated: admission adds that toleration (ExtendedResourceToleration). With a
-    queue, so are all: a flavor of Kueue may add tolerations.
+    A taint named like the GPU resource keeps no pods away: admission adds the toleration (ExtendedResourceToleration).
+    If the cluster has a queue, no foreign taint does, because a Kueue flavor may add tolerations.
     """
     tolerations = [kubeflow.toleration(text) for text in cluster.tolerations]
     requirements = [kubeflow.requirement(text) for text in cluster.affinity]

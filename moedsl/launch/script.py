@@ -1,8 +1,8 @@
-"""Write the script of a job: one bash text with the files that it runs, which a scheduler starts on every task.
+"""Write a job's script: one bash text that contains the files it runs; a scheduler starts it in every task.
 
 The files are a payload: the recipe, or the program that converts weights, and the preflight check. Values are quoted in
-ASCII and not by `shlex.quote`: a locale on the way could change a byte that is not ASCII, and NeMo-Run replaces
-`RUNDIR` wherever a script has it.
+ASCII and not by `shlex.quote`: a locale on the way could change a non-ASCII byte, and NeMo-Run replaces `RUNDIR`
+anywhere in a script.
 """
 
 from __future__ import annotations
@@ -27,29 +27,32 @@ RUNDIR = "/nemo_run"
 """NeMo-Run replaces this path everywhere in a script if the job has no container (nemo_run
 core/execution/slurm.py:1108, config.py:492)."""
 RANK, RANK_LOG, NUMA, CHAIN = "moedsl_rank.py", "moedsl_rank_log.py", "moedsl_numa.py", "moedsl_chain.py"
-"""The names of rank.py, rank_log.py, numa.py and chain.py in a job."""
+"""The names of rank.py, rank_log.py, numa.py and chain.py inside a job."""
 RANKS = "ranks"
-"""The folder of the ranks' own logs, in that of the job."""
+"""The folder of the ranks' own logs, inside the job's folder."""
 END = "MOEDSL_END_OF_FILE"
-"""The delimiter of a file inside the script; longer if a line of the file equals it."""
+"""The here-document delimiter of a file in the script; longer if a line of the file equals it."""
 SIGNALS = "HUP INT QUIT TERM USR1 USR2"
-"""The signals that a job may get from its scheduler."""
+"""The signals that a scheduler may send to a job."""
 FT_LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"
 SECTIONS = ("setup", "step", "checkpointing")
-"""The parts of a run that Bridge reports to ft_launcher, each with a time limit of its own."""
+"""The stages of a run that Bridge reports to ft_launcher; each may have its own time limit."""
 FIRST_PORT, PORTS = 20000, 12000
-"""The lowest port; a job adds its number, so that jobs on one node differ. Linux hands out ports from 32768."""
+"""The lowest port; the job id is added modulo `PORTS`, so that jobs on one node use different ports.
+
+Linux hands out ports from 32768.
+"""
 PROGRAM, EXPECTED = "preflight.py", "preflight.json"
 NODES, NODES_EXPECTED = "node_check.py", "node_check.json"
 _BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
 """The name that Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
 CONVERT, WANTED = "convert.py", "weights.json"
-"""The names of convert.py and of what it reads in a job."""
+"""The names of convert.py and of its input file inside a job."""
 
 
 @frozen
 class Payload:
-    """The files that the ranks run, by name (Python source, or other ASCII text), and the one to start."""
+    """The files that the ranks run (Python source or other ASCII text) by name, and the name of the one to start."""
 
     files: Mapping[str, str]
     entry: str = "recipe.py"
@@ -65,7 +68,7 @@ class Payload:
 
 @frozen
 class Job:
-    """One plan before its start: its launch, and what its ranks run."""
+    """One plan with its launch and its payload, before submission."""
 
     plan: Plan
     launch: Launch
@@ -73,7 +76,7 @@ class Job:
 
 
 def script(launch: Launch, cluster: Cluster, payload: Payload) -> str:
-    """Write the script in ASCII, without its first line (``#!``), which NeMo-Run adds. The bytes are reproducible."""
+    """Return the script in ASCII, without the ``#!`` line, which NeMo-Run adds; equal input gives equal bytes."""
     python = _python(cluster)
     lines = [
         f"# {launch.name} on {cluster.name}: {launch.nodes} x {launch.ranks_per_node} ranks. Written by moedsl.",
@@ -101,7 +104,7 @@ def script(launch: Launch, cluster: Cluster, payload: Payload) -> str:
         rank = f'{python} "$MOEDSL_FILES/{NUMA}" {cores}{rank}'
     signals_ranks = any(s.name == "signal_ranks" and s.value for s in launch.settings)
     is_watched = launch.executor == "slurm" or signals_ranks
-    if launch.starts_ranks:  # this task is one rank; else torchrun or ft_launcher starts those of the node
+    if launch.starts_ranks:  # this task is one rank; else torchrun or ft_launcher starts the node's ranks
         lines += _watched(rank + "".join(f" {word(a)}" for a in payload.arguments))
     else:
         command = _torchrun(launch, python, rank, payload.arguments)
@@ -123,12 +126,12 @@ def _program(source: str) -> str:
 
 
 def _files(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
-    """Write the payload and the programs around a rank into a folder of the job, without expansion.
+    """Yield bash that writes the payload and the programs around a rank into a folder of the job, without expansion.
 
-    The text is ASCII: only comments and docstrings of Python can have other characters, which are escaped. A delimiter
-    grows until no line of the text equals it. Under Slurm the folder goes with this shell, at whatever moment a signal
-    ends it: the shell knows the name before the folder exists, and removes it only when the process that makes it has
-    ended, which hears no signals.
+    Only Python comments and docstrings can have non-ASCII characters, which are escaped. A delimiter grows until no
+    line of the text equals it. Under Slurm, this shell removes the folder when it ends, whenever a signal ends it: it
+    knows the name before the folder exists, and first waits for the process that makes the folder, which ignores
+    signals.
     """
     sources = {RANK: "rank.py"}
     sources |= {RANK_LOG: "rank_log.py"} if cluster.rank_logs or launch.executor == "local" else {}
@@ -157,10 +160,10 @@ def _files(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
 
 
 def _environment(launch: Launch, cluster: Cluster) -> Iterator[str]:
-    """Export the variables, the inherited secrets, and which rank this is.
+    """Yield bash that exports the variables, the inherited secrets and the rank's numbers.
 
-    On this machine the shell's value of a variable wins; on a cluster it would be the login node's. A job that misses a
-    secret ends here, not an hour later.
+    On this machine, the shell's value of a variable wins unless the cluster states one; on a cluster it would be the
+    login node's value. A job that lacks a secret ends here, not an hour later.
     """
     yield "# Environment"
     if cluster.env_script:
@@ -178,7 +181,7 @@ def _environment(launch: Launch, cluster: Cluster) -> Iterator[str]:
     for name in launch.secrets:
         yield f'if [ -z "${{{name}:-}}" ]; then echo "secret {name} is not set in this job" >&2; exit 78; fi'
         yield f"export {name}"
-    if launch.executor == "slurm":  # torchrun tells the processes that it starts itself
+    if launch.executor == "slurm":  # on Kubernetes and this machine, torchrun sets this
         yield ""
         yield "# Where the ranks meet: the node of the first, at a port of this job."
         yield 'export MASTER_ADDR="${SLURM_LAUNCH_NODE_IPADDR:?not a step of a Slurm job}"'
@@ -189,10 +192,10 @@ def _environment(launch: Launch, cluster: Cluster) -> Iterator[str]:
 
 
 def _torchrun(launch: Launch, python: str, rank: str, arguments: tuple[str, ...]) -> str:
-    """Write the command of torchrun or of ft_launcher, which is made from it, and where its processes meet.
+    """Return the command that starts torchrun, or ft_launcher, which is built on it, with its rendezvous options.
 
-    Both fill macros into arguments of the ranks, so the dollars of these are doubled. ft_launcher has one argument for
-    the time limits of Bridge's sections, and one for each other setting.
+    Both fill macros into the ranks' arguments, so dollar signs in these are doubled. ft_launcher has one argument for
+    the time limits of all of Bridge's sections, and one argument for each other setting.
     """
     of = {s.name: s.text for s in launch.ft_launcher}
     sections = ",".join(f"{name}:{of.pop(name)}" for name in SECTIONS if name in of)
@@ -219,26 +222,27 @@ _CHILDREN = (
     '    read -r -a to < "/proc/$group/task/$group/children" || [ "${#to[@]}" -gt 0 ] || sleep 0.02 || true',
     "  done",
 )
-"""Read the number of the rank, of torchrun or of ft_launcher into `to`, once it has one.
+"""Bash that reads the process id of the child (the rank, torchrun or ft_launcher) into `to`, once there is one.
 
-The signal would end the processes that a rank started: PyTorch's data loaders, whose end fails the rank, and the writer
-of checkpoints, for which it then waits without end. The monitors of ft_launcher would end too, and fail their ranks.
+The group is not signalled, because the signal would end the processes that a rank started: PyTorch's data loaders,
+whose end fails the rank, and the checkpoint writer, for which the rank then waits forever. ft_launcher's monitors would
+end too, and fail their ranks.
 """
 _RANKS = 'for file in "$MOEDSL_FILES"/.rank.*; do read -r number < "$file" && to+=("$number"); done'
-"""Read the numbers of the ranks of torchrun or ft_launcher, which rank.py writes, into `to`."""
+"""Bash that reads the process ids of the ranks under torchrun or ft_launcher, which rank.py writes, into `to`."""
 
 
 def _watched(command: str, told: str = "") -> Iterator[str]:
-    """Run the command, forward its signals, report its end, and then remove the files.
+    """Yield bash that runs the command, forwards signals to it, keeps its exit code, and then removes the files.
 
-    Slurm sends a signal to the process that it started, which is this shell. If it tracks processes by their parents,
-    it also sends it to the command, which then gets it twice. The shell forwards it to the processes whose numbers
-    `told` reads, if any, else to the command alone, and to its group where the kernel lists no children. A command that
-    runs may be ready before the shell has gone on, so the shell hears signals before it starts the command. In a
-    container of Kubernetes, the files go with the container, so a command that hears them all takes the place of this
-    shell; so it does on this machine, where TMPDIR is removed afterwards.
+    Slurm sends a signal to the process that it started, which is this shell. If Slurm tracks processes by their
+    parents, it also signals the command, which then gets the signal twice. The shell forwards the signal to the
+    processes whose ids `told` reads; without any, only to the command, or to the command's group if the kernel lists no
+    children. A started command may be ready before the shell continues, so the shell sets its traps first. In a
+    Kubernetes container, the files disappear with the container, so a command that needs no forwarding replaces this
+    shell; likewise on this machine, where TMPDIR is removed afterwards.
 
-    No trap has a substitution of a command: bash 5.2 ends with a syntax error if a signal comes while it reads one.
+    No trap uses command substitution: bash 5.2 ends with a syntax error if a signal arrives while it reads one.
     """
     yield "# The process has the signals that this shell gets, and its end is this shell's, which removes the files."
     yield f'signals="{SIGNALS}" group="" early=""'
@@ -271,13 +275,16 @@ if [ "$code" -gt 128 ]; then
   kill -s "$((code - 128))" "$$"
 fi
 """
-"""The lines after the command. The exit code is in a file: bash's `wait` forgets it if several signals arrive."""
+"""The lines after the command; if a signal ended it, the shell ends by the same signal.
+
+The exit code is in a file, because bash's `wait` forgets it if several signals arrive.
+"""
 
 
 def with_preflight(payload: Payload, plan: Plan, launch: Launch, cluster: Cluster) -> Payload:
-    """Add the check of the plan's expectations to a payload, and the check of the nodes if the cluster has it.
+    """Add head_check.py with the plan's expectations to a payload, and node_check.py if the cluster asks for it.
 
-    Without a folder of checkpoints, node_check.py writes where the job starts.
+    If the run names no checkpoint folder, node_check.py writes to the folder where the job starts.
     """
     checks = [(PROGRAM, "head_check.py", EXPECTED, preflight_expectations(plan, launch))]
     if cluster.node_check:
@@ -292,7 +299,7 @@ def with_preflight(payload: Payload, plan: Plan, launch: Launch, cluster: Cluste
 
 
 def preflight_expectations(plan: Plan, launch: Launch) -> dict[str, Any]:
-    """The expectations that head_check.py reads; of the GPU's name the word that identifies it, as H100."""
+    """Return what head_check.py checks; the GPU is named by the word that identifies it, such as H100."""
     device, dispatcher = plan.device, plan.policy.dispatcher
     words = re.split(r"[^A-Za-z0-9]+", device.name)
     gpu = next((w for w in words if re.fullmatch(r"[A-Z]+\d+[A-Z]*", w)), words[-1])
@@ -315,10 +322,10 @@ def preflight_expectations(plan: Plan, launch: Launch) -> dict[str, Any]:
 
 
 def input_paths(plan: Plan) -> list[str]:
-    """Data, checkpoints and the folder of an own model that the run reads, as the job sees them.
+    """Return the data, the checkpoints and the folder of a local model that the run reads, as the job sees them.
 
-    A run that loads from the folder where it saves may start without it. A mixture names the prefixes of corpora, with
-    weights between them (core datasets/utils.py:49).
+    A folder from which the run loads and to which it saves is left out, because it need not exist yet. A data mixture
+    lists prefixes of corpora, with weights between them (core datasets/utils.py:49).
     """
     data: list[str] = []
     if plan.policy.data != "mock" and (plan.samples is None or plan.samples.source != "hf"):
@@ -330,45 +337,45 @@ def input_paths(plan: Plan) -> list[str]:
 
 
 def input_checkpoints(plan: Plan) -> list[str]:
-    """List the checkpoints from which the run starts."""
+    """Return the checkpoints from which the run starts, except the folder to which it saves."""
     load, save, pretrained = (plan.set.get(f"checkpoint.{n}") for n in ("load", "save", "pretrained_checkpoint"))
     return [str(p) for p in (load if load != save else None, pretrained) if p]
 
 
 def with_imported_weights(plan: Plan, cluster: Cluster) -> Plan:
-    """The plan whose imported weights lie in the cluster's folder for them, if it names one."""
+    """Return the plan with its imported weights in the cluster's `weights_dir`, if the cluster names one."""
     if plan.hub_weights is None or not cluster.weights_dir:
         return plan
     return evolve(plan, set={**plan.set, FIELD: imported(plan.hub_weights, cluster.weights_dir)})
 
 
 def imported_folders(plan: Plan) -> list[str]:
-    """The folder of the weights that are imported before the run, if it has such weights."""
+    """Return the folder of the weights that are imported before the run; an empty list if none are."""
     return [str(plan.set[FIELD])] if plan.hub_weights else []
 
 
 def weights_refusals(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
-    """Report why weights cannot be imported for this plan there."""
+    """Report that the plan imports weights but the cluster names no folder for them."""
     if plan.hub_weights is None or cluster.executor == "local" or cluster.weights_dir:
         return []
     return [error("launch.weights:cluster", cluster=cluster.name, hub_weights=plan.hub_weights)]
 
 
 def import_job(job: Job) -> Job:
-    """The job that imports the weights of a run."""
+    """Make the job that imports the weights of a run."""
     wanted = {"action": "import", "model": job.plan.hub_weights, "folder": job.plan.set[FIELD]}
     return _conversion(job, wanted)
 
 
 def export_job(job: Job, checkpoint: str, folder: str) -> Job:
-    """The job that exports a checkpoint of a run."""
+    """Make the job that exports a checkpoint of a run."""
     wanted = {"action": "export", "model": job.plan.hub_weights or job.plan.hf, "folder": folder,
               "checkpoint": checkpoint, "adapters": job.plan.task == "peft"}  # fmt: skip
     return _conversion(job, wanted)
 
 
 def _conversion(job: Job, wanted: Mapping[str, Any]) -> Job:
-    """One rank on one node: Bridge converts in the memory of one process."""
+    """Make a job with one rank on one node: Bridge converts weights in the memory of one process."""
     plan = job.plan
     one = evolve(
         job.launch, name=f"{job.launch.name}.{wanted['action']}", nodes=1, gpus_per_node=1, tasks_per_node=1,
@@ -383,7 +390,7 @@ def _conversion(job: Job, wanted: Mapping[str, Any]) -> Job:
 
 
 def refusal(text: str, has_container: bool) -> Diagnostic | None:
-    """Refuse a file whose text NeMo-Run would change, because it replaces a path in it."""
+    """Report a script that NeMo-Run would change, because without a container it replaces `RUNDIR`."""
     if has_container or RUNDIR not in text:
         return None
     return error("launch.reserved_path", rundir=RUNDIR)
@@ -394,9 +401,9 @@ _SHORT = {ord("\n"): r"\n", ord("\t"): r"\t", ord("\r"): r"\r", ord("\\"): r"\\"
 
 
 def word(text: str) -> str:
-    r"""Write `text` as one word of bash: unchanged, or as ``$'...'`` with everything except plain ASCII escaped.
+    r"""Quote `text` as one word of bash: unchanged, or as ``$'...'`` with everything except plain ASCII escaped.
 
-    Raises ValueError for a NUL, which no argument and no variable can hold.
+    Raises ValueError for a NUL, which no argument and no variable can contain.
     """
     if "\0" in text:
         raise ValueError("a NUL cannot stand in a word of bash")

@@ -1,13 +1,13 @@
-"""Open experiments of NeMo-Run: choose their folders and ids, list them, query their jobs and cancel them.
+"""Manage NeMo-Run's experiments: choose their folders and ids, list and open them, query and cancel their jobs.
 
 NeMo-Run writes an experiment's folder below ``$NEMORUN_HOME/experiments`` (default ``~/.nemo_run``), so any process
 that has the folder can query the jobs. This module uses the scheduler only through NeMo-Run.
 
-A home is a folder in which NeMo-Run keeps experiments; a file lists those of clusters, for other processes. An id is a
-title, the first number that is free in the home, and the home's mark if needed: ``TITLE_3`` if the jobs use the
-experiment's own folder, because making the folder reserves the number; ``TITLE_3-k7f3qx`` if the jobs use a copy over
-ssh, because two machines that submit to the same `job_dir` count separately. The mark is drawn once for each home, so
-that a dry run prints what will be sent.
+A home is a folder in which NeMo-Run keeps experiments; a file lists the homes of clusters, for other processes. An id
+is a title and the first number that is free in the home, such as ``TITLE_3``: creating the experiment's folder reserves
+the number. If the jobs use a copy of that folder over ssh, the id also ends with the home's mark, such as
+``TITLE_3-k7f3qx``, because two machines that submit to the same `job_dir` count separately. The mark is drawn once for
+each home, so that a dry run prints what will be sent.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ KNOWN_WITHIN_S = 20.0
 
 @frozen
 class Job:
-    """One job of an experiment, with its present state."""
+    """One job of an experiment, with its current state."""
 
     experiment: str
     name: str
     handle: str
-    """NeMo-Run's name of the submitted job; empty if it was not submitted."""
+    """NeMo-Run's id of the submitted job; empty if it was not submitted."""
     state: str
-    """TorchX's word: PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED, UNKNOWN; or NOT SUBMITTED."""
+    """TorchX's state: PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED, UNKNOWN; or NOT SUBMITTED."""
     says: str
-    """The scheduler's word, such as TIMEOUT or `CANCELLED by 1000`."""
+    """The scheduler's own state, such as TIMEOUT or `CANCELLED by 1000`."""
     folder: str
-    """The folder of its script and logs, on the machine that submits."""
+    """The folder of the job's script and logs, on the submitting machine."""
 
     @property
     def number(self) -> str:
-        """The scheduler's number or name of the job."""
+        """The scheduler's id or name of the job."""
         return number_of(self.handle)
 
     @property
@@ -72,7 +72,7 @@ class Job:
 
 
 def number_of(handle: str) -> str:
-    """The scheduler's part of NeMo-Run's name of a job (``slurm_tunnel://nemo_run/1234``)."""
+    """Return the scheduler's id of a job from NeMo-Run's handle (``slurm_tunnel://nemo_run/1234``)."""
     return handle.partition("://")[2].split("/")[1] if handle else ""
 
 
@@ -92,7 +92,7 @@ def new_experiment(title: str, id: str, **more: Any) -> Any:
 
 @define(slots=False)
 class Experiment:
-    """One experiment of the store; a query about a job asks its scheduler."""
+    """One experiment; a query about a job asks the job's scheduler."""
 
     id: str
     home: Path
@@ -107,13 +107,15 @@ class Experiment:
 
     @cached_property
     def handles(self) -> dict[str, str]:
-        """The handle of each job; found again if NeMo-Run was killed before it wrote them."""
+        """The handle of each job by name; looked up again if NeMo-Run was killed before it wrote them."""
         use_home(self.home)
         return {job.id: job.handle or self._found_again(job) for job in self.of_nemo.jobs}
 
     def _found_again(self, job: Any) -> str:
-        """Return the handle of a submitted job. For Kubernetes: by the name that was drawn for it. For Slurm: the
-        job id from NeMo-Run's list, else from sacct by the path of the script.
+        """Look up the handle of a submitted job; empty if there is none.
+
+        For Kubernetes, this uses the name that was drawn for the job. For Slurm, it uses NeMo-Run's list, else sacct
+        with the path of the script.
         """
         if isinstance(job.executor, nemo_run().KubeflowExecutor):
             return kubeflow.found(job, self.id, kubeflow.file_of(self.home, self.id))
@@ -148,8 +150,8 @@ class Experiment:
     def jobs(self, only: Sequence[str] = ()) -> list[Job]:
         """Query all jobs, or those in `only`.
 
-        NeMo-Run leaves the pipes of each query to the garbage collector, which rarely runs in a command; `watch` asks
-        for days, and with 1,024 of them `select` fails.
+        NeMo-Run leaves each query's pipes to the garbage collector, which rarely runs in a command. `watch` queries for
+        days, and `select` fails when 1,024 pipes are open, so garbage is collected here.
         """
         use_home(self.home)
         found: list[Job] = []
@@ -177,20 +179,21 @@ class Experiment:
         return next(job.executor for job in self.of_nemo.jobs if job.id == name)
 
     def tunnel(self, name: str) -> Any:
-        """The tunnel for commands on the cluster of a Slurm job."""
+        """Return the tunnel that runs commands on a Slurm job's cluster."""
         tunnel = self.executor(name).tunnel
         return self.of_nemo.tunnels.get(tunnel.key, tunnel)
 
     def log_folder(self, name: str) -> str:
-        """The folder in which a Slurm job writes, as its cluster sees it."""
+        """Return the folder in which a Slurm job writes, as its cluster sees it."""
         executor = self.executor(name)
         return f"{executor.tunnel.job_dir}/{Path(executor.job_dir).name}"
 
     def cancel(self) -> list[Job]:
         """Cancel every job that has not ended, wait until the scheduler confirms it, and return the jobs.
 
-        The scheduler may not know a job in its first moments, so one request is not enough. The jobs before it wait
-        `KNOWN_WITHIN_S` for it, because a job that follows another would start when that ends.
+        The scheduler may not know a new job yet, so requests are repeated. The last job is cancelled first, and a job
+        that is still unknown delays those before it by up to `KNOWN_WITHIN_S`: it would start when the job that it
+        follows ends.
         """
         began = time.monotonic()
         known_by, until = began + KNOWN_WITHIN_S, began + END_WITHIN_S
@@ -207,14 +210,14 @@ class Experiment:
 
 
 def use_home(home: Path) -> None:
-    """Make NeMo-Run keep everything below `home`, including its list of Slurm's numbers."""
+    """Make NeMo-Run keep everything below `home`, including its list of Slurm's job ids."""
     nemo_run()
     executors.use_home(home)
     executors.use_list(home / ".slurm_jobs")
 
 
 def known() -> dict[str, Path]:
-    """Every experiment's id with its home, the newest first; an experiment that is deleted meanwhile is left out."""
+    """Return every experiment's home by id, newest first, without experiments that are deleted meanwhile."""
     found: list[tuple[float, str, Path]] = []
     for home in known_homes():
         for path in home.glob("experiments/*/*_*"):
@@ -235,7 +238,7 @@ def find(id: str) -> Experiment | Diagnostic:
 
 
 def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
-    """Return what `home` has under that id, or an error."""
+    """Open the experiment with that id in `home`, or return an error."""
     use_home(home)
     from kubernetes.config import ConfigException
 
@@ -270,7 +273,7 @@ def without_input(tunnel: Any) -> None:
 
 
 def worst(jobs: Sequence[Job]) -> str:
-    """One state for an experiment: that of a running job, else the worst end."""
+    """Return one state for an experiment: the state of an unfinished job, else the worst final state."""
     order = ("RUNNING", "PENDING", "SUBMITTED", UNKNOWN, NOT_SUBMITTED, "FAILED", "CANCELLED", "SUCCEEDED")
     return min((job.state for job in jobs), key=order.index, default=NOT_SUBMITTED)
 
@@ -281,12 +284,12 @@ def has_nemo_run() -> Diagnostic | None:
 
 
 def known_homes() -> list[Path]:
-    """NeMo-Run's own folder, and those of the folders of clusters with submitted jobs that are there."""
+    """Return NeMo-Run's own home, and the homes of clusters with submitted jobs that still exist."""
     return list(dict.fromkeys([executors.own_home(), *filter(Path.is_dir, _listed_homes())]))
 
 
 def homes_text() -> str:
-    """Write all homes as a sentence."""
+    """Format all homes for a message, with "or" between them."""
     return " or ".join(map(str, known_homes()))
 
 
@@ -307,7 +310,7 @@ def _homes_file() -> Path:
 
 
 def home_refusal(home: Path) -> Diagnostic | None:
-    """Refuse a home whose path NeMo-Run would put into commands without quotes."""
+    """Report a home whose path would need quotes, because NeMo-Run puts it unquoted into commands."""
     if re.fullmatch(r"[A-Za-z0-9/._~+@%=-]+", str(home)):
         return None
     return error("launch.home:experiments", home=str(home), variable=HOME)
@@ -319,21 +322,20 @@ def unwritable_home(home: Path, problem: OSError) -> Diagnostic:
 
 
 LONGEST_TITLE = 100
-"""The longest title; a folder's name has at most 255 bytes with the number and the mark."""
+"""Most characters of a title; with the number and the mark, a folder's name may have 255 bytes."""
 _SIGNS = "_.-"
 
 
 def experiment_title(jobs: Sequence[str], source: str = "") -> str:
-    """Make a title of letters, digits and a few other characters: the name of one job, or the stem of the file
-    `source`.
+    """Return an experiment's title: the name of the only job, else the stem of the file `source`.
 
-    If there is no file (``<text>``, ``<stdin>``) or its stem has no such characters, it is the common prefix of the
-    jobs' names.
+    Characters other than letters, digits, ``_``, ``.`` and ``-`` are replaced. If there is no file (``<text>``,
+    ``<stdin>``) or nothing is left of its stem, the title is the common prefix of the jobs' names.
     """
     if len(jobs) == 1:
         return jobs[0]
     stem = "" if not source or source.startswith("<") else PurePath(source).stem
-    # ``a_16gpu_h100.main`` of ``a_16gpu_h100.main.ep_8``, ``a_16gpu_h100.main.tp_2``
+    # ``a_16gpu_h100.main`` for ``a_16gpu_h100.main.ep_8`` and ``a_16gpu_h100.main.tp_2``
     each = zip(*(re.findall(rf"[^{_SIGNS}]*[{_SIGNS}]?", job) for job in jobs), strict=False)
     shared = "".join(words[0] for words in itertools.takewhile(lambda words: len(set(words)) == 1, each))
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", stem)[:LONGEST_TITLE].strip(_SIGNS)
@@ -344,27 +346,30 @@ MARK_FILE = ".mark"
 MARK_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 """Letters and digits that do not look alike."""
 MARK_LENGTH = 6
-"""Letters of a mark: among a thousand homes, two marks are equal with a chance of one in 1,800."""
+"""Letters of a mark; among a thousand homes, the chance that two marks are equal is one in 1,800."""
 
 
 def experiment_ids(title: str, id_ending: str) -> Iterator[str]:
-    """Every id of a title, the lowest number first. NeMo-Run takes the title from the part before the last ``_``."""
+    """Yield every id of a title, the lowest number first.
+
+    NeMo-Run takes the title from the part before the last ``_``.
+    """
     return (f"{title}_{number}{id_ending}" for number in itertools.count())
 
 
 def first_id(title: str, base: Path, id_ending: str) -> str:
-    """The first free id of a title below `base`."""
+    """Return the first free id of a title below `base`."""
     folder = base / "experiments" / title
     return next(id for id in experiment_ids(title, id_ending) if not (folder / id).exists())
 
 
 def id_ending(home: Path, shared: bool) -> str:
-    """The end of the ids of a home: its mark if other homes use the same folder of a cluster, else nothing."""
+    """Return how the ids of a home end: with its mark if other homes share a cluster's folder, else with nothing."""
     return f"-{home_mark(home)}" if shared else ""
 
 
 def home_mark(home: Path) -> str:
-    """The mark of a home, drawn at the first call; OSError if it can be neither read nor written."""
+    """Return the mark of a home, drawn at the first call; raises OSError if it can be neither read nor written."""
     file = home / MARK_FILE
     if not file.exists():
         home.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Submit all jobs of an experiment, or none: a failure or a signal on the way cancels what was submitted."""
+"""Submit all jobs of an experiment, or none: after a failure or a signal, cancel what was submitted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moedsl.launch.nemo import no_input, whole_files
 from moedsl.support.diagnostics import Diagnostic, error
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-"""Exceptions of the submitting machine's own files."""
+"""The errno values that mean this machine's own files cannot be written."""
 
 
 @frozen
@@ -33,14 +33,17 @@ class Task:
     script: Any
     executor: Any
     after: tuple[str, ...] = ()
-    """The jobs that must end first."""
+    """The names of the jobs that must end first."""
     whatever: bool = False
-    """Whether it starts even if they fail; otherwise a failure cancels it."""
+    """Whether the job starts even if the jobs in `after` fail; otherwise their failure cancels it."""
 
 
 @frozen
 class Submitted:
-    """The result of a submission: the experiment, or why there is none; `signal` ended it early, or is 0."""
+    """The result of a submission: the experiment, or the reason why there is none.
+
+    `signal` is the number of the signal that interrupted the submission, or 0.
+    """
 
     id: str
     experiment: store.Experiment | None = None
@@ -49,19 +52,19 @@ class Submitted:
 
 
 def sequential(tasks: Sequence[Task]) -> list[Task]:
-    """Make each task wait for the end of the one before it, even if that fails."""
+    """Make each task wait until the previous one has ended, even if that one fails."""
     after = [(), *((task.name,) for task in tasks)]
     return [evolve(task, after=names, whatever=True) for task, names in zip(tasks, after, strict=False)]
 
 
 def following(first: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
-    """Make the tasks that wait for no other wait for the success of the first ones."""
+    """Return all tasks; those of `tasks` that wait for no other start only after all in `first` have succeeded."""
     names = tuple(task.name for task in first)
     return [*first, *(task if task.after else evolve(task, after=names, whatever=False) for task in tasks)]
 
 
 def chained(task: Task, chain: Chain | None) -> list[Task]:
-    """Make the jobs of a task's chain, each of which starts when the one before it has ended, however it did."""
+    """Make the jobs of a task's chain, each of which starts when the previous one has ended, even if it failed."""
     if chain is None:
         return [task]
     return sequential([evolve(task, name=name) for name in chain.names(task.name)])
@@ -70,8 +73,8 @@ def chained(task: Task, chain: Chain | None) -> list[Task]:
 def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:
     """Submit every task as one experiment below `home`, or cancel what was submitted and report why.
 
-    `named` gets the experiment's id before anything is submitted. Call this on the main thread: from then on, Ctrl-C,
-    SIGTERM and SIGHUP cancel the whole submission, even if they are sent several times.
+    `named` is called with the experiment's id before anything is submitted. Call this on the main thread: from then on,
+    Ctrl-C, SIGTERM and SIGHUP cancel the whole submission, even if they are sent several times.
     """
     store.use_home(home)
     in_pods = any(isinstance(task.executor, store.nemo_run().KubeflowExecutor) for task in tasks)
@@ -85,7 +88,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
         if in_pods:
             from kubernetes import client
 
-            with suppress(client.ApiException):  # an answer that refuses is an answer too
+            with suppress(client.ApiException):  # even a refusal shows that the API server answers
                 client.VersionApi().get_code()
     except _refusals() as problem:
         if in_pods:
@@ -109,7 +112,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
         wrong: list[Diagnostic] = []
 
         def undo() -> None:
-            """Cancel what was submitted, or remove an empty folder, and report what could not be cancelled."""
+            """Cancel what was submitted, or remove the empty folder, and report what could not be cancelled."""
             if any(experiment.handles.values()):
                 wrong.extend(filter(None, [not_cancelled(id, experiment.cancel())]))
                 return
@@ -135,7 +138,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
 
 
 def _refusals() -> tuple[type[BaseException], ...]:
-    """The exceptions of a cluster that rejects a job: the SSH tunnel raises SystemExit, Kubeflow RuntimeError."""
+    """Return the exceptions of a cluster that rejects a job: an SSH tunnel raises SystemExit, Kubeflow RuntimeError."""
     from invoke.exceptions import UnexpectedExit
     from kubernetes.client import ApiException
     from paramiko import SSHException
@@ -146,9 +149,9 @@ def _refusals() -> tuple[type[BaseException], ...]:
 
 @contextmanager
 def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
-    """Reserve the first free id of a title, with a file that only one process can make, until the end.
+    """Reserve and yield the first free id of a title; a file that only one process can create marks it until exit.
 
-    NeMo-Run makes the experiment's folder meanwhile, and fails if it exists.
+    NeMo-Run creates the experiment's folder meanwhile, and fails if the folder exists.
     """
     folder = home / "experiments" / title
     folder.mkdir(parents=True, exist_ok=True)
@@ -156,7 +159,7 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
         mark = folder / f".{id}"
         try:
             mark.touch(exist_ok=False)
-        except FileExistsError:  # another launch is at it
+        except FileExistsError:  # another launch has reserved it
             continue
         try:
             if not (folder / id).exists():
@@ -167,11 +170,12 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
 
 
 def _run(made: Any, tasks: Sequence[Task]) -> None:
-    """Submit the tasks.
+    """Submit the tasks through NeMo-Run.
 
-    Slurm ends a job that can no longer start, which would else stay pending forever. The names of Kubernetes' jobs are
-    on file while they are posted, and stay there if the launcher is killed meanwhile. Young garbage is collected often:
-    NeMo-Run leaves it the pipes of each submission, and a chain may have hundreds.
+    Slurm is asked to cancel a job that can no longer start, which would otherwise stay pending forever. The names of
+    Kubernetes jobs are in a file while the jobs are posted; it remains if the launcher is killed meanwhile. Young
+    garbage is collected often, because NeMo-Run leaves the pipes of each submission to the collector, and a chain may
+    have hundreds.
     """
     nemo_run = store.nemo_run()
     with redirect_stdout(sys.stderr), no_input(), whole_files(), made:
@@ -196,22 +200,22 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
         finally:
             gc.set_threshold(*rarely)
         names.unlink(missing_ok=True)
-        made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
+        made.detach = True  # else NeMo-Run waits for jobs of some executors when the `with` block ends
 
 
 def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
-    """Report jobs that continue although they were cancelled."""
+    """Report jobs that still run after they were cancelled."""
     left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
     said = {"end_within_s": store.END_WITHIN_S, "left": ", ".join(left), "name": id}
     return error("launch.not_cancelled:running", **said) if left else None
 
 
 def _said(problem: BaseException) -> str:
-    """The part of an exception's message that is meant for a person; without one its kind."""
+    """Return the human-readable part of an exception's message, or the exception's type if it has none."""
     text = str(problem)
-    if (result := getattr(problem, "result", None)) is not None:  # of UnexpectedExit: a command and what it wrote
+    if (result := getattr(problem, "result", None)) is not None:  # UnexpectedExit: a command and its output
         text = "; ".join(result.stderr.strip().splitlines())
-    elif body := getattr(problem, "body", None):  # of ApiException: a Status of Kubernetes, else what a proxy wrote
+    elif body := getattr(problem, "body", None):  # ApiException: a Kubernetes Status, else a proxy's text
         try:
             text = str(json.loads(body)["message"])
         except (ValueError, KeyError, TypeError):
@@ -233,7 +237,7 @@ def deferred_signals() -> Generator[list[int]]:
 
     def note(number: int, _: Any) -> None:
         signals.append(number)
-        with suppress(OSError):  # of a terminal that went
+        with suppress(OSError):  # the terminal is gone
             print("interrupted: finishing the submission, then cancelling all its jobs", file=sys.stderr, flush=True)
 
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -246,10 +250,10 @@ def deferred_signals() -> Generator[list[int]]:
 
 
 def run_without_signals(work: Callable[[], None]) -> BaseException | None:
-    """Run `work` to its end and return its exception.
+    """Run `work` to its end and return its exception, or None.
 
-    It runs on a thread with blocked signals, which sbatch, scancel and ssh inherit. A Ctrl-C of the terminal reaches
-    them too, and would end sbatch after Slurm accepted the job and before its number is known.
+    It runs on a thread that blocks signals, and sbatch, scancel and ssh inherit this. Otherwise a Ctrl-C in the
+    terminal would reach them too, and could end sbatch after Slurm accepted the job but before its job id is known.
     """
     problems: list[BaseException] = []
 

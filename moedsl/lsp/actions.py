@@ -1,6 +1,6 @@
 """Offer code actions: fixes of diagnostics, pins of the solver's choices, `allow` for advice.
 
-`source.fixAll` makes every correction of parse and check that has only one fix. The pins are also those of hints and
+`source.fixAll` makes every correction of parse and check that has only one fix. The edits for pins also serve hints and
 commands, in `plans.py`.
 """
 
@@ -33,7 +33,7 @@ REASON = "explain why it does not hold here"
 
 @frozen
 class Offer:
-    """One action before its conversion: its edits by the compiler's names of files."""
+    """One code action, with its edits by the compiler's file names."""
 
     title: str
     kind: str
@@ -43,12 +43,12 @@ class Offer:
 
 
 def code_actions(workspace: Workspace, params: types.CodeActionParams) -> list[types.CodeAction] | None:
-    """The actions of a range; only the kinds that the client requests, if it names any."""
+    """Return the actions for a range, only of the kinds that the client requests, if it names any."""
     document = workspace.readable(params.text_document.uri)
     if document is None:
         return None
     start, end = document.lines.offsets(params.range)
-    # kinds are a hierarchy: `refactor` includes `refactor.rewrite`, and the empty one all
+    # kinds are a hierarchy: `refactor` includes `refactor.rewrite`, and the empty kind includes all
     only = None if params.context.only is None else [getattr(o, "value", o) for o in params.context.only]
     out: list[types.CodeAction] = []
     for o in offers(document, start, end):
@@ -62,7 +62,7 @@ def code_actions(workspace: Workspace, params: types.CodeActionParams) -> list[t
 
 
 def offers(document: Document, start: int, end: int) -> Iterator[Offer]:
-    """Every action between two offsets: fixes, then pins and `allow` for the run at the start, then all fixes."""
+    """Yield every action between two offsets: fixes, then pins and `allow` for the run at the start, then all fixes."""
     name = document.source.name
     for d in document.diagnostics:
         place = place_of(d, document)
@@ -91,7 +91,7 @@ def offers(document: Document, start: int, end: int) -> Iterator[Offer]:
 
 
 def fix_edits(document: Document, fix: Fix) -> tuple[Edit, ...]:
-    """The edits of a fix in its file; none if that is a file of the stdlib or does not parse."""
+    """Return the edits of a fix in its file; none if the file is in the stdlib or does not parse."""
     name = fix.span.file
     if name == document.source.name:
         return edits_of_fix(fix, document.source, document.module)
@@ -113,7 +113,7 @@ STATEMENTS: tuple[type, ...] = ast.Stmt.__args__  # type: ignore[attr-defined]
 
 
 def of_runs(document: Document) -> dict[str, list[Plan]]:
-    """The plans of each run of a file, several if it varies something; empty before the solver's answer."""
+    """Return the plans of each run; several if the run varies something; empty before the solver has answered."""
     out: dict[str, list[Plan]] = {}
     for plan in document.plans:
         out.setdefault(plan.name.split(".")[0], []).append(plan)
@@ -121,13 +121,13 @@ def of_runs(document: Document) -> dict[str, list[Plan]]:
 
 
 def _chosen(document: Document, run: str) -> Chosen | None:
-    """The one layout of a run; None if it varies something or is not solved."""
+    """Return the only layout of a run; None if the run varies something or is not solved."""
     found = [c for c in document.chosen if c.problem.program.name.split(".")[0] == run]
     return found[0] if len(found) == 1 and found[0].problem.program.name == run else None
 
 
 def values(document: Document, run: str) -> dict[str, str]:
-    """The value of each axis that the run does not pin, as a pin writes it."""
+    """Return the value of each axis that the run does not pin, as a pin writes it."""
     made = _chosen(document, run)
     if made is None:
         return {}
@@ -136,7 +136,7 @@ def values(document: Document, run: str) -> dict[str, str]:
 
 
 def pin(document: Document, run: str, names: Sequence[str]) -> Edit | None:
-    """The edit that pins some axes to their values; None if none is open."""
+    """Return the edit that pins these axes to the solver's values; None if none of them is open."""
     known = values(document, run)
     bindings = [f"{n}={known[n]}" for n in names if n in known]
     if not bindings or document.module is None:
@@ -145,7 +145,7 @@ def pin(document: Document, run: str, names: Sequence[str]) -> Edit | None:
 
 
 def head(document: Document, run: str) -> Span:
-    """The place of a run: its name, else its hardware statement, else its first statement."""
+    """Return the span that stands for a run: its name, else its hardware statement, else its first statement."""
     block = run_block(document.module, run)
     if block is not None:
         return block.name.span
@@ -159,7 +159,7 @@ def head(document: Document, run: str) -> Span:
 
 
 def runs_at(document: Document, offset: int) -> list[str]:
-    """The solved run at an offset: the run of its block; in a file without blocks, the only one."""
+    """Return the solved run at an offset: the run whose block contains it; in a file without blocks, the only run."""
     items = document.module.items if document.module is not None else ()
     blocks = [i for i in items if isinstance(i, ast.RunDecl)]
     around = [b.name.id for b in blocks if b.span.start <= offset <= b.span.end]
@@ -168,7 +168,7 @@ def runs_at(document: Document, offset: int) -> list[str]:
 
 
 def written(name: str, value: Any) -> str:
-    """Write a plan's value as in a pin."""
+    """Format a plan's value as a pin writes it."""
     axis = axes.BY_NAME.get(name)
     if axis is not None:
         return legal.written(axis, axis.encode(value))
@@ -176,9 +176,9 @@ def written(name: str, value: Any) -> str:
 
 
 def pin_edit(document: Document, plan: Plan, names: Iterable[str]) -> types.TextEdit | None:
-    """The edit that pins decisions of a plan in its run; None if none is open or the run does not exist.
+    """Return the edit that pins decisions of a plan in its run; None if none is open or the run does not exist.
 
-    Names that the run pins already and that are not axes are skipped.
+    Names that the run already pins and names that are not axes are skipped.
     """
     decisions = {d.name: d for d in plan.decisions}
     wanted = [n for n in names if n in axes.BY_NAME and n in decisions and decisions[n].origin != "pinned"]

@@ -22,12 +22,12 @@ Read = Callable[[str], reader.Read]
 _TABLES = (
     "models", "hardware", "clusters", "calibrations", "replaced", "documents", "profiles", "sources", "made",
 )  # fmt: skip
-"""The fields of `Library` to which a file adds."""
+"""The fields of `Library` to which a file's declarations are added."""
 
 
 @cache
 def stdlib() -> Library:
-    """The stdlib, loaded once, with the facts of its models; nothing is added to it."""
+    """Return the stdlib, loaded once, with the facts of its models; callers must not add to it."""
     loaded = compiler.load_stdlib()
     for name in loaded.models:
         loaded.model(name)
@@ -36,13 +36,13 @@ def stdlib() -> Library:
 
 @lru_cache(maxsize=4)
 def without(name: str) -> Library:
-    """The stdlib without one of its files, for editing that file."""
+    """Return the stdlib without the file that is being edited."""
     others = [p for p in resources.stdlib_files() if str(p) != name]
     return library.load(others, stdlib_files.parse)
 
 
 def fresh(name: str) -> Library:
-    """The library to which a file of that name is added."""
+    """Return a new library, to which the file with that name can be added."""
     base = without(name) if name.startswith(f"{resources.stdlib_dir()}{os.sep}") else stdlib()
     tables = {name: {**getattr(base, name)} for name in _TABLES}
     return evolve(base, **tables, own=[], own_rules=[*base.own_rules], diagnostics=[*base.diagnostics])
@@ -50,12 +50,12 @@ def fresh(name: str) -> Library:
 
 @lru_cache(maxsize=32)
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
-    """Parse a text like `parser.parse`, with a cache: for used files, and for files whose used files change."""
+    """Parse a text like `parser.parse`, with a cache: a file is parsed again when a file that it uses changes."""
     return parser.parse(source)
 
 
 def analyse(source: Source, read: Read) -> Analysis:
-    """Run the stages up to the check. `read` gives the text of a used file by its path, from an editor or the disk."""
+    """Run the stages up to the check; `read` returns a used file's text by path, from an editor or the disk."""
     reads: set[str] = set()
 
     def reading(name: str) -> reader.Read:

@@ -1,7 +1,7 @@
 """Check open files shortly after a change, publish their diagnostics, and solve them in a thread.
 
-A file is checked in the server's thread and solved in another, one file at a time, until a new text or a limit of time
-ends it; answers to requests have priority.
+Files are checked in the server's thread and solved in another, one file at a time. A new text or a time limit stops the
+solver, and answers to requests have priority.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ log = logging.getLogger(__name__)
 CHECK_DELAY = 0.003
 """Seconds without a change before a file is checked."""
 SLOW = 0.1
-"""Seconds of the longest wait; a slow file waits half the time of its last check."""
+"""Seconds above which a check is slow; the next check of that file then waits half as long as this one took."""
 SOLVE_DELAY = 0.1
-"""Seconds after a check before its programs are solved, so that nothing is solved between two keys."""
+"""Seconds after a check before the file's programs are solved, so that nothing is solved between two keystrokes."""
 SECONDS = 55.0
-"""Of a core, for all runs of a file."""
+"""CPU seconds for solving all runs of a file."""
 SHORT, LONG = 0.001, 0.2
-"""Seconds that a thread computes before it yields to another: normally, and while an answer is made."""
+"""Seconds that a thread runs before Python switches to another: normally, and while an answer is made."""
 
 
 class Session(Protocol):
-    """The server, as `Checking` uses it."""
+    """The parts of the server that `Checking` uses."""
 
     files: Workspace
 
@@ -49,30 +49,30 @@ class Session(Protocol):
 
 
 class Checking:
-    """Checks and solves files, with one task for each file that changed; a newer text cancels it."""
+    """Checks and solves files, in one task for each changed file; a newer text cancels the task."""
 
     def __init__(self, server: Session) -> None:
         self._server = server
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._took: dict[str, float] = {}
         self._new: set[str] = set()
-        """Files whose text changed since their last check; files that use them are notified once."""
+        """Files whose text changed since their last check; the files that use them are then checked once."""
         self._solver = asyncio.Lock()
 
     def changed(self, uri: str) -> None:
-        """Start the task of an open file whose text is new."""
+        """Start the task of an open file whose text has changed."""
         self._new.add(uri)
         self._start(uri)
 
     def closed(self, uri: str) -> None:
-        """Clear the diagnostics of a closed file, and its text is the disk's again."""
+        """Clear the diagnostics of a closed file, and check files that use it again, now with its text on disk."""
         self._cancel(uri)
         self._server.files.close(uri)
         self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
         self.dependents(uri)
 
     def dependents(self, uri: str) -> None:
-        """Start the tasks of files that use this one."""
+        """Start the tasks of the open files that use this one."""
         found = self._server.files.dependents(uri)
         self._server.files.forget(found)
         for other in found:
@@ -87,7 +87,7 @@ class Checking:
         self._tasks[uri] = asyncio.create_task(self._check_and_solve(uri))
 
     async def _check_and_solve(self, uri: str) -> None:
-        """Check a file, publish its diagnostics, and solve its programs if it has any and no error."""
+        """Check a file, publish its diagnostics, and solve its programs if there are any and no error."""
         took = self._took.get(uri, 0.0)
         await asyncio.sleep(took / 2 if took > SLOW else CHECK_DELAY)
         start, document = time.monotonic(), None
@@ -109,7 +109,7 @@ class Checking:
             self._server.solved(document, plan)
 
     def publish(self, uri: str) -> Document | None:
-        """Publish the diagnostics of the newest snapshot."""
+        """Publish the diagnostics of the newest snapshot, and return the snapshot."""
         document = self._server.files.document(uri)
         if document is not None:
             found = diagnostics_of(document, self._server.files)
@@ -118,7 +118,7 @@ class Checking:
         return document
 
     async def wait(self, uri: str, seconds: float | None = None) -> None:
-        """Wait until the file's newest text is solved or needs no solving, at most so many seconds."""
+        """Wait, for at most `seconds`, until the file's newest text is solved or needs no solving."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while (task := self._tasks.get(uri)) is not None and not task.done():
@@ -126,14 +126,16 @@ class Checking:
 
 
 async def in_thread(document: Document) -> Solved | None:
-    """Solve a snapshot in a thread until its task is cancelled. The thread is a daemon, unlike those of asyncio, so
-    that the server ends with its client."""
+    """Solve a snapshot in a thread until its task is cancelled.
+
+    The thread is a daemon, unlike asyncio's, so that the server ends with its client.
+    """
     loop, stop = asyncio.get_running_loop(), threading.Event()
     answer: asyncio.Future[Solved | None] = loop.create_future()
 
     def work() -> None:
         plan = solved(stop, document)
-        if not stop.is_set() and not loop.is_closed():  # else nobody waits: the text has changed, or the client left
+        if not stop.is_set() and not loop.is_closed():  # else nobody waits: the text changed, or the client left
             loop.call_soon_threadsafe(lambda: answer.cancelled() or answer.set_result(plan))
 
     threading.Thread(target=work, daemon=True, name="solver").start()
@@ -148,11 +150,11 @@ class _SupersededError(Exception):
 
 
 class _TooLongError(Exception):
-    """The file needs more seconds than a run may."""
+    """Solving the file takes more than `SECONDS`."""
 
 
 def solved(stop: threading.Event, document: Document) -> Solved | None:
-    """Solve a snapshot; None once `stop` is set. A bug of the solver only costs the hints."""
+    """Solve a snapshot; None if `stop` is set or the solver fails, which only costs the hints."""
     end = time.thread_time() + SECONDS
 
     def ask() -> None:
@@ -188,7 +190,7 @@ def solve(analysis: Analysis) -> Solved:
 def undisturbed() -> Generator[None]:
     """Give the server's thread priority over the solver, and postpone garbage collection.
 
-    Otherwise Python gives each thread the same share, and a collection during a check makes it half as long again.
+    Otherwise Python gives both threads the same share, and a collection makes a check take half as long again.
     """
     sys.setswitchinterval(LONG)
     gc.disable()
@@ -207,7 +209,7 @@ SEVERITIES = {
 
 
 def diagnostics_of(document: Document, files: Workspace) -> list[types.Diagnostic]:
-    """All diagnostics of a snapshot as an editor has them, in the order of the text."""
+    """Convert all diagnostics of a snapshot for the editor, in text order."""
     client, found = document.client, list[types.Diagnostic]()
     for d in document.diagnostics:
         place = place_of(d, document)
@@ -237,7 +239,7 @@ def diagnostics_of(document: Document, files: Workspace) -> list[types.Diagnosti
 
 
 def message(d: Diagnostic, others: Sequence[Label]) -> str:
-    """Write the message, the reason and the help, a line each; `others` are places that are shown nowhere else."""
+    """Format a diagnostic's message, reason and help as lines; `others` are labels that are shown nowhere else."""
     label = d.labels[0].text if d.labels else ""
     lines = [f"{d.message}: {label}" if label and label not in d.message else d.message]
     lines += [f"because: {d.because}"] if d.because else []
@@ -246,7 +248,11 @@ def message(d: Diagnostic, others: Sequence[Label]) -> str:
 
 
 def place_of(d: Diagnostic, document: Document) -> Span:
-    """The place of a diagnostic: its first one in this file, else the `use` of the file that has it, else the start."""
+    """Return the span at which to show a diagnostic.
+
+    It is the diagnostic's first label in this file, else the `use` of the file that has its label, else the file's
+    start.
+    """
     from moedsl.lang import ast
     from moedsl.rules.library import used_name
 
@@ -260,7 +266,7 @@ def place_of(d: Diagnostic, document: Document) -> Span:
 
 
 def _page_of(id: str, document: Document) -> str | None:
-    """Link the page of a diagnostic, or the line that declares a rule of the stdlib."""
+    """Return the URL of a diagnostic's page, or of the line that declares a stdlib rule; None if there is neither."""
     page = diagnostics.pages().get(id)
     if page is not None:
         return f"{diagnostics.PAGES.as_uri()}#L{page.line}"

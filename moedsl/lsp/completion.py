@@ -1,6 +1,6 @@
-"""Complete at the cursor, also in half-written files.
+"""Complete the word at the cursor, also in half-written files.
 
-Offer what may be written at a place, by its statement. Names come from the compiler's tables.
+What is offered depends on the statement; names come from the compiler's tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST = 300
 
 
 def completion(document: Document, params: types.CompletionParams) -> types.CompletionList:
-    """The items that match the word before the cursor."""
+    """Return the items that match the word before the cursor."""
     at = place(document.text, document.lines.offset(params.position))
     typed = at.word if at.string is None else at.string.rsplit("/", 1)[-1]
     word = typed.lower()
@@ -58,7 +58,7 @@ def completion(document: Document, params: types.CompletionParams) -> types.Comp
 
 
 def fits(typed: str, label: str) -> bool:
-    """Whether the letters of a word, in lower case, occur in a label in their order, whatever its case."""
+    """Whether the letters of a lower-case word occur in a label in the same order, in any case."""
     label, at = label.lower(), 0
     for c in typed:
         at = label.find(c, at) + 1
@@ -68,7 +68,7 @@ def fits(typed: str, label: str) -> bool:
 
 
 def offered(a: Around) -> list[Offer]:
-    """Offer everything that may follow at the place, the likeliest first."""
+    """Return everything that may follow at the place, the likeliest first."""
     if a.at.string is not None:
         return list(offers.files(a)) if a.said == ("use",) else []
     found: list[Offer] = []
@@ -88,8 +88,10 @@ def offered(a: Around) -> list[Offer]:
 
 
 def _meaningless(a: Around) -> set[str]:
-    """The keywords without a meaning here: `x` follows only hardware, `first` only a phase; a statement that wants
-    values has no use for the words of expressions, though the grammar would take them."""
+    """Return the keywords that the grammar accepts but that mean nothing here.
+
+    `x` follows only hardware, and `first` only a phase. Statements of values have no use for the words of expressions.
+    """
     if not a.said:
         return {"first", "x"}
     first = a.said[0]
@@ -100,7 +102,7 @@ def _meaningless(a: Around) -> set[str]:
 
 
 def _names(a: Around) -> Iterable[Offer]:
-    """Offer names and words, by the statement."""
+    """Return offers of names and words for the statement."""
     block = a.at.block
     if block in ("model", "hardware", "calibration", "cluster", "document") or len(a.at.blocks) > 1:
         return offers.stated(a)
@@ -122,7 +124,7 @@ SNIPPETS = {
     "because": 'because "$0"',
     "use": 'use "$0"',
 }
-"""Offers for one word of the grammar that needs others after it."""
+"""Snippets for keywords that need more text after them."""
 
 
 _STATEMENTS: dict[str, Callable[[Around], Iterable[Offer]]] = {

@@ -1,8 +1,8 @@
 """Describe a word as Markdown: keywords, axes, rules, models, hardware, fields of Bridge, facts and functions.
 
-Descriptions come from where the compiler declares a name; only keywords have a file of their own, `lang/keywords.md`.
-The facts of a block, with meanings and words, come from the class that the compiler reads it into. For a value that was
-decided, `hover` adds the value and the reason.
+A description comes from where the compiler declares the name; only keywords have their own file, `lang/keywords.md`.
+The facts of a block, with their meanings and words, come from the class that the compiler reads the block into. For a
+decided value, `hover` adds the value and the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PHASES = {
     "profile": "as scale; the recipe records two steps of the first and the last stage",
     "throughput": "opens everything that is tuned in practice; ranks by the time of a step",
 }
-"""The purpose of each phase, in a line."""
+"""The purpose of each phase, in one line."""
 
 
 def hover(document: Document, params: types.HoverParams) -> types.Hover | None:
@@ -65,7 +65,7 @@ def hover(document: Document, params: types.HoverParams) -> types.Hover | None:
 
 
 def _meanings(a: Around, word: str) -> Iterator[str]:
-    """All meanings of a word at a place, the main one first: by its statement, else by itself; then its values."""
+    """Yield all meanings of a word at a place: in its statement, else by itself; then its values in the plans."""
     let = next((r for r in reversed(a.rules) if r.kind == "let" and r.name == word), None)
     by_itself = (keyword(word), rule(let, a.known.library.sources) if let else None, name(word))
     yield from [*filter(None, _by_statement(a, word))] or filter(None, by_itself)
@@ -80,7 +80,7 @@ def _meanings(a: Around, word: str) -> Iterator[str]:
 
 
 def _by_statement(a: Around, word: str) -> Iterator[str | None]:
-    """The meaning of a word that follows from its statement."""
+    """Yield the meanings that a word has in its statement."""
     library = a.known.library
     first, is_second = a.said[0] if a.said else "", len(a.said) == 1
     if a.at.block in BLOCKS and word != "cite":
@@ -118,13 +118,13 @@ def _bare(library: Library, word: str) -> str | None:
 
 
 def value(v: object) -> str:
-    """Write a plan's value as in the language."""
+    """Format a plan's value as the language writes it."""
     return f"{v:g}" if isinstance(v, float) else axes.written(v)
 
 
 @cache
 def keywords() -> Mapping[str, tuple[str, str]]:
-    """The form and the meaning of each keyword, in Markdown."""
+    """Return the form and the meaning of each keyword, in Markdown."""
     text = (resources.PACKAGE / "lang" / "keywords.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     split = (part.partition("\n") for part in parts)
@@ -154,7 +154,7 @@ def name(word: str) -> str | None:
 
 
 def rule(r: Rule, sources: Mapping[str, Source]) -> str:
-    """Describe a rule with its reason, its citations and its place."""
+    """Describe a rule with its reason, its citations and the place of its declaration."""
     lines = [f"**{r.id}** ({r.kind})", f"```moe\n{print_expr(r.expr)}\n```"]
     lines += [f"when `{print_expr(r.when)}`"] if r.when is not None else []
     lines += [f"because: {r.because}"] if r.because else []
@@ -208,20 +208,20 @@ BLOCKS: Mapping[str, type] = {
     "cluster": Cluster,
     "calibration": Constants,
 }
-"""The subject of a block's facts, in words."""
+"""The class that the compiler reads a block's facts into."""
 _WHOSE = {"model": "a model", "hardware": "hardware", "vision": "a vision tower", "cluster": "a cluster"}
 _FILLED = ("name", "sources", "constants", "known")
 _WORDS = {"attention": ("gqa", "mla"), "arch": symbols.ARCHS}
 
 
 def of(block: str) -> list[Any]:
-    """The fields that a block may state."""
+    """Return the fields that a block may state."""
     cls = BLOCKS.get(block)
     return [f for f in attrs.fields(cls) if f.name not in _FILLED] if cls else []
 
 
 def page(block: str, word: str, library: Library) -> str | None:
-    """Describe a fact of a declaration in Markdown."""
+    """Describe a fact of a block in Markdown; None if the block has no such fact."""
     if block == "calibration":
         made, _ = library.constants(EVERY)
         c = made.known.get(word) if made else None
@@ -239,7 +239,7 @@ def page(block: str, word: str, library: Library) -> str | None:
 
 
 def words(block: str, word: str, library: Library) -> tuple[str, ...]:
-    """The words that a fact may be; none for a size or a text."""
+    """Return the words that a fact may be; none for a size or a text."""
     found = next((f for f in of(block) if f.name == word), None)
     kind = found.metadata.get("kind") if found else None
     if block == "cluster" and word == "hardware":
@@ -252,12 +252,12 @@ def words(block: str, word: str, library: Library) -> tuple[str, ...]:
 
 
 def units(block: str, word: str) -> tuple[str, ...]:
-    """The units of which a fact needs one."""
+    """Return the units of a fact that needs one."""
     return UNITS.get((BLOCKS.get(block, object), word), ())
 
 
 @cache
 def docs(cls: type) -> Mapping[str, str]:
-    """The meaning of each field of a facts class: the docstring below it."""
+    """Return the meaning of each field of a facts class, from the docstring below the field."""
     found = re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', inspect.getsource(cls), re.MULTILINE | re.DOTALL)
     return {name: " ".join(text.split()) for name, text in found}

@@ -1,6 +1,6 @@
-"""Hold one version of one text, and what client and server agreed on: positions, capabilities, legends.
+"""Define one version of a text (`Document`), and what client and server agreed on: positions, capabilities, legends.
 
-A `Document` has the results of the compiler's stages, and imports nothing of the compiler itself.
+A `Document` has the results of the compiler's stages, but this module does not import the compiler.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the compiler is imported once the client has its answer to 
 
 @frozen(eq=False)
 class Analysis:
-    """The result of reading, parsing and checking a text. `Solved` is the result of solving."""
+    """The result of reading, parsing and checking a text; `Solved` is the result of solving it."""
 
     source: Source
     module: ast.Module | None
@@ -41,7 +41,7 @@ class Analysis:
     """Empty if the check found an error."""
     diagnostics: tuple[Diagnostic, ...]
     reads: frozenset[str]
-    """The names of the files that it uses, directly or not, even if they do not exist."""
+    """The names of the files that the text uses, directly or not, even if they do not exist."""
 
     @property
     def failed(self) -> bool:
@@ -62,9 +62,9 @@ class Solved:
 
 @frozen(slots=False, eq=False)
 class Document:
-    """A snapshot: uri, version and text never change; expensive results are computed when first read.
+    """A snapshot of a file: uri, version and text never change; expensive results are computed when first read.
 
-    `earlier` is the last analysis of this file before this version, for queries about a half-written text.
+    `earlier` is the last analysis of the file before this version, for queries about a half-written text.
     """
 
     uri: str
@@ -72,15 +72,15 @@ class Document:
     source: Source
     """The source, named by its path as in the compiler; lines end in newlines, and there is no byte-order mark."""
     lines: Lines = field(repr=False)
-    """The lines of the client's text, also of a refused one."""
+    """The lines of the client's text, even of a refused one."""
     client: Client = field(repr=False)
     refused: tuple[Diagnostic, ...] = ()
     """Why the text is refused (too large, binary); `source` is empty then."""
     earlier: Analysis | None = field(default=None, repr=False)
     plan: Solved | None = field(default=None, repr=False)
-    """The solver's result for this text; None before its answer, or if nothing is to be solved."""
+    """The solver's result for this text; None until it is known, or if there is nothing to solve."""
     last: Solved | None = field(default=None, repr=False)
-    """The solver's result for an earlier text, if there was one."""
+    """The solver's latest result for this or an earlier text; None if there is none."""
     analyse: Callable[[Source], Analysis] = field(kw_only=True, repr=False)
 
     @cached_property
@@ -90,7 +90,7 @@ class Document:
 
     @property
     def known(self) -> Analysis | None:
-        """The analysis if it exists already, else the earlier one; costs nothing."""
+        """The analysis if it was computed already, else the earlier one; never computes one."""
         return self.__dict__.get("analysis", self.earlier)
 
     def solved(self, plan: Solved | None) -> Document:
@@ -148,23 +148,26 @@ QUICK_FIX, FIX_ALL = types.CodeActionKind.QuickFix.value, types.CodeActionKind.S
 ACTIONS = types.CodeActionOptions([QUICK_FIX, PIN, ALLOW, FIX_ALL])
 
 SHOW_PLAN, SHOW_REPORT = "moedsl.showPlan", "moedsl.showReport"
-"""The commands of the lenses."""
+"""The commands that the lenses run."""
 
 UTF16, BOM = types.PositionEncodingKind.Utf16.value, "\ufeff"
 _ITEM = "text_document.completion.completion_item."
 
 
 def _capability(path: str, word: Any = None) -> Any:
-    """A flag that is read from the path in `ClientCapabilities`; with `word`, whether the list there has it."""
+    """Define a flag that is read from `path` in `ClientCapabilities`.
+
+    With `word`, the flag is whether the list at that path contains the word.
+    """
     return field(default=False, metadata={"path": path, "word": word})
 
 
 @frozen
 class Client:
-    """Capabilities of the client that affect answers. The defaults are those of a client that announces none."""
+    """The client's capabilities that affect answers; the defaults are for a client that announces none."""
 
     encoding: str = UTF16
-    """The encoding in which positions are counted: utf-8, utf-16 or utf-32."""
+    """The encoding in which the client counts positions: utf-8, utf-16 or utf-32."""
     snippets: bool = _capability(_ITEM + "snippet_support")
     completion_markdown: bool = _capability(_ITEM + "documentation_format", types.MarkupKind.Markdown)
     insert_replace: bool = _capability(_ITEM + "insert_replace_support")
@@ -177,13 +180,13 @@ class Client:
     lens_refresh: bool = _capability("workspace.code_lens.refresh_support")
     hierarchical_symbols: bool = _capability("text_document.document_symbol.hierarchical_document_symbol_support")
     document_changes: bool = _capability("workspace.workspace_edit.document_changes")
-    """Whether a workspace edit may hold versioned documents."""
+    """Whether a workspace edit may contain versioned documents."""
     watch_files: bool = _capability("workspace.did_change_watched_files.dynamic_registration")
     """Whether the server may register for changes of files on disk."""
 
     @classmethod
     def read(cls, capabilities: types.ClientCapabilities, encoding: str) -> Client:
-        """Read the client of an `initialize` request; `encoding` is the agreed position encoding."""
+        """Read the client's capabilities from its `initialize` request; `encoding` is the agreed position encoding."""
         flags: dict[str, bool] = {}
         for flag in fields(cls)[1:]:
             value: Any = capabilities
@@ -196,23 +199,23 @@ class Client:
 
 @frozen(slots=False, eq=False)
 class Lines:
-    """The lines of a text that end in newlines, and positions in it as a client counts them.
+    """The lines of a text, which end in newlines, and positions in the text as a client counts them.
 
-    pygls counts the units. Its `TextDocument` does not serve, even with other `lines`: it puts a position inside a
-    character after it, and one after the last line before that line's last character.
+    pygls counts the units of characters. Its `TextDocument` is not used, even with other `lines`: it moves a position
+    inside a character to after the character, and one after the last line to before that line's last character.
     """
 
     text: str = field(repr=False)
     """The client's text with newlines for its line endings, and without its byte-order mark."""
     encoding: str = UTF16
     bom: bool = False
-    """Whether the client's text has a byte-order mark, which it counts on its first line."""
+    """Whether the client's text starts with a byte-order mark, which the client counts on its first line."""
     newline: str = "\n"
     """The line ending of the client's text."""
 
     @classmethod
     def read(cls, text: str, encoding: str) -> Lines:
-        """The lines of a client's text."""
+        """Make the lines of a client's text."""
         return cls(unified(text.removeprefix(BOM)), encoding, text.startswith(BOM), "\r\n" if "\r\n" in text else "\n")
 
     @cached_property
@@ -225,22 +228,25 @@ class Lines:
         return PositionCodec(self.encoding).impl
 
     def end(self, line: int) -> int:
-        """The offset of the newline that ends a line, or of the end of the text."""
+        """Return the offset of the newline that ends a line, or of the end of the text."""
         return self.starts[line + 1] - 1 if line + 1 < len(self.starts) else len(self.text)
 
     def line_of(self, offset: int) -> int:
-        """The line of an offset, from 0."""
+        """Return the line of an offset, from 0."""
         return bisect_right(self.starts, offset) - 1
 
     def position(self, offset: int) -> types.Position:
-        """Convert an offset to a position; offsets after the text are its end."""
+        """Convert an offset to a position; an offset after the text gives the text's end."""
         offset = min(max(offset, 0), len(self.text))
         line = self.line_of(offset)
         return types.Position(line, self._units.num_units(self._mark(line) + self.text[self.starts[line] : offset]))
 
     def offset(self, position: types.Position) -> int:
-        """Convert a position to an offset: after a line, its end; after the text, the text's end; inside a character,
-        before it."""
+        """Convert a position to an offset.
+
+        A position after its line gives the line's end, one after the text gives the text's end, and one inside a
+        character gives the offset before it.
+        """
         line = position.line
         if line < 0 or line >= len(self.starts):
             return 0 if line < 0 else len(self.text)
@@ -253,30 +259,30 @@ class Lines:
         return BOM if self.bom and line == 0 else ""
 
     def range(self, start: int, end: int) -> types.Range:
-        """The half-open range between two offsets."""
+        """Return the half-open range between two offsets."""
         return types.Range(self.position(start), self.position(end))
 
     def span(self, span: Span) -> types.Range:
-        """The range of a span of this text."""
+        """Return the range of a span of this text."""
         return self.range(span.start, span.end)
 
     def offsets(self, range: types.Range) -> tuple[int, int]:
-        """The offsets of a range, in order."""
+        """Return the offsets of a range, in order."""
         start, end = sorted((self.offset(range.start), self.offset(range.end)))
         return start, end
 
     def changed(self, change: types.TextDocumentContentChangeEvent) -> Lines:
-        """The lines after a change of the client's."""
+        """Return the lines after one of the client's changes."""
         if not isinstance(change, types.TextDocumentContentChangePartial):
             return Lines.read(change.text, self.encoding)
         start, end = self.offsets(change.range)
         return evolve(self, text=self.text[:start] + unified(change.text) + self.text[end:])
 
     def edits(self, changes: Iterable[Edit]) -> list[types.TextEdit]:
-        """Convert the compiler's edits of the text."""
+        """Convert the compiler's edits of the text for the client."""
         return [types.TextEdit(self.span(e.span), e.text.replace("\n", self.newline)) for e in changes]
 
 
 def unified(text: str) -> str:
-    """Replace all line endings of a text by newlines."""
+    """Replace all line endings of a text with newlines."""
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,7 +1,7 @@
-"""Find symbols over files: the symbol at an offset, its declaration, and every place that names it.
+"""Find symbols across files: the symbol at an offset, its declaration, and every place that names it.
 
-Files in the workspace's folders that no editor has open count too: they may use an open file, or be used by one. A word
-of the language is declared in the compiler's Python modules, whose syntax is read for it.
+Files in the workspace's folders that are not open are included, because they may use an open file or be used by one. A
+name of the language is declared in the compiler's Python source, which is searched for it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from moedsl.support.source import Source, Span
 from moedsl.support.source import of_stdlib as is_stdlib
 
 BUILTIN = ("axis", "given", "fact", "cost", "constant", "function", "word")
-"""Kinds that the compiler declares in its Python modules."""
+"""The kinds of symbols that the compiler declares in its Python modules."""
 
 
 @frozen
 class File:
-    """The named places of one file, in the order of its text."""
+    """One file with its named places, in text order."""
 
     source: Source
     places: tuple[Occurrence, ...]
 
     def at(self, offset: int) -> Occurrence | None:
-        """The place that contains or touches an offset; of two that touch it, the one that starts there."""
+        """Return the place that contains or touches an offset; if two touch it, the one that starts there."""
         upto = bisect_right(self.places, offset, key=lambda o: o.span.start)
         touching = (o for o in reversed(self.places[max(0, upto - 2) : upto]) if offset <= o.span.end)
         return next(touching, None)
@@ -56,7 +56,7 @@ _known: WeakKeyDictionary[Analysis, Files] = WeakKeyDictionary()
 
 
 def files(found: Analysis) -> Files:
-    """The file of an analysis and the files that it uses, by name; the stdlib is in `stdlib`."""
+    """Return the analysed file and the files that it uses, by name, except those of the stdlib (see `stdlib`)."""
     made = _known.get(found)
     if made is None:
         own = {n: s for n, s in found.library.sources.items() if not is_stdlib(n)}
@@ -69,13 +69,13 @@ def files(found: Analysis) -> Files:
 
 @cache
 def stdlib() -> Files:
-    """Every file of the stdlib, except documents."""
+    """Return every file of the stdlib by name, except documents."""
     return {f.source.name: f for f in _parsed(analysis.stdlib().sources.values(), stdlib_files.parse)}
 
 
 @cache
 def documents() -> Files:
-    """The stdlib's documents, which list the rules for a document's claims."""
+    """Return the stdlib's documents by name; a document lists the rules for each of its claims."""
     return {f.source.name: f for f in _parsed(library.sources(resources.document_files()), parse)}
 
 
@@ -86,14 +86,14 @@ def _parsed(sources: Iterable[Source], parse: library.Parse) -> Iterator[File]:
 
 
 def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
-    """The symbol at an offset, also in a statement that does not parse; None if there is none."""
+    """Return the symbol at an offset with its span, even in a statement that does not parse; None if there is none."""
     place = files(document.analysis)[document.source.name].at(offset)
     if place is not None:
         return place.symbol, place.span
     word = word_at(document.text, offset)
     if word is None:
         return None
-    # the meaning of a word by its name alone, for a half-written statement
+    # in a half-written statement, a word's meaning follows from its name alone
     scope, span = Scope.of(document.library), Span(document.source.name, word.start, word.end)
     if word.text in scope.rules:
         dot = word.text.rfind(".") + 1
@@ -105,7 +105,10 @@ def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
 
 
 def word_at(text: str, offset: int) -> Lexeme | None:
-    """The word that contains or touches an offset, outside of strings and comments; none that starts a declaration."""
+    """Return the word that contains or touches an offset, outside of strings and comments.
+
+    None for a keyword that starts a declaration.
+    """
     start = text.rfind("\n", 0, offset) + 1
     for word in lexemes(text, start):
         if word.start > offset or word.kind == "newline":
@@ -116,9 +119,9 @@ def word_at(text: str, offset: int) -> Lexeme | None:
 
 
 def declarations(document: Document, symbol: Symbol) -> list[Target]:
-    """The places that declare a symbol: in a file, in the stdlib, or in the compiler.
+    """Return the places that declare a symbol: in a file, in the stdlib, or in the compiler.
 
-    A fact also has the places of its values in the models and hardware that the file names.
+    For a fact, these include its values in the models and hardware that the file names.
     """
     known, own = document.library, files(document.analysis)
     if symbol.kind == "file":
@@ -142,15 +145,15 @@ def declarations(document: Document, symbol: Symbol) -> list[Target]:
 
 @cache
 def of_stdlib() -> frozenset[Symbol]:
-    """The symbols that the stdlib declares."""
+    """Return the symbols that the stdlib declares."""
     return frozenset(o.symbol for f in stdlib().values() for o in f.places if o.declares)
 
 
 def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list[tuple[Target, Occurrence]]:
-    """Every place that names a symbol: in the file and the files connected with it, open or used.
+    """Return every place that names a symbol: in the file and the files connected with it, open or used.
 
-    A symbol of the stdlib or of the language has places in all open files and in the stdlib; an open file of the stdlib
-    counts with its open text.
+    A symbol of the stdlib or of the language is searched in all open files and the stdlib; for an open file of the
+    stdlib, the editor's text is used.
     """
     shared = symbol.kind in BUILTIN or symbol.kind == "field" or symbol in of_stdlib()
     among = everything(workspace) if shared else group(workspace, document)
@@ -160,12 +163,12 @@ def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list
 
 
 def on_disk(workspace: Workspace) -> Iterator[File]:
-    """The declarations of files in the workspace's folders that are not open."""
+    """Yield the files in the workspace's folders that are not open, with their named places."""
     return _parsed(closed(workspace), parse)
 
 
 def everything(workspace: Workspace) -> dict[str, File]:
-    """Every open file and the files that they use; each file is read once."""
+    """Return every open file and the files that they use, by name."""
     out: dict[str, File] = {}
     for d in readable(workspace):
         out |= files(d.analysis)
@@ -173,7 +176,7 @@ def everything(workspace: Workspace) -> dict[str, File]:
 
 
 def group(workspace: Workspace, document: Document) -> dict[str, File]:
-    """The files that share names with a document, open or not: what it uses, what uses it, and so on."""
+    """Return the files that share names with a document, open or not: those it uses, those that use it, and so on."""
     out = dict(files(document.analysis))
     waiting = [d.analysis for d in readable(workspace) if d.uri != document.uri] + using(workspace)
     while True:
@@ -186,19 +189,19 @@ def group(workspace: Workspace, document: Document) -> dict[str, File]:
 
 
 def readable(workspace: Workspace) -> list[Document]:
-    """The open files that are not refused."""
+    """Return the open files that are not refused."""
     return [d for d in workspace.documents.values() if not d.refused and isinstance(d.module, ast.Module)]
 
 
 MOST = 500
 """The most files to read, over all folders."""
 MOST_FOLDERS = 2000
-"""The most folders to read in each of the workspace's."""
+"""The most folders to read in each folder of the workspace."""
 _LEFT_OUT = ("node_modules", "__pycache__")
 
 
 def closed(workspace: Workspace) -> Iterator[Source]:
-    """The readable files on disk, folder by folder in alphabetical order, without hidden folders."""
+    """Yield the readable .moe files that are not open, by folder in alphabetical order, without hidden folders."""
     opened = {d.source.name for d in workspace.documents.values()}
     walked = (folder for root in workspace.roots for folder in islice(os.walk(root), MOST_FOLDERS))
     left = MOST
@@ -214,17 +217,19 @@ def closed(workspace: Workspace) -> Iterator[Source]:
 
 
 def using(workspace: Workspace) -> list[Analysis]:
-    """The analyses of those files that use another file, with the editors' texts of open files."""
+    """Return the analyses of the files on disk that use another file; for open files, the editor's text is used."""
     return [analysis.analyse(s, workspace.read) for s in closed(workspace) if 'use "' in s.text]
 
 
 def warm_up() -> None:
-    """Prepare the first answers while the client shows the file: load the grammar, the stdlib with its names, and the
-    solver."""
+    """Prepare the first answers while the client shows the file.
+
+    This loads the grammar, the stdlib with its names, and the solver.
+    """
     compiler.compile_source(Source("warm-up.moe", WARM_UP))
     stdlib()
     gc.collect()
-    gc.freeze()  # what is loaded now stays, so that no edit pays for walking it
+    gc.freeze()  # later collections skip what is loaded now
 
 
 WARM_UP = "qwen3_30b_a3b; h100 x 8; pin tp=1 pp=1\n"
@@ -239,11 +244,11 @@ _MODULES = {
     "fact": ("facts/facts", "facts/symbols"),
     "constant": ("facts/calibration",),
 }
-"""The modules that declare the words of a kind, in the order of search."""
+"""The modules that declare the names of each kind, in search order."""
 
 
 def _places(symbol: Symbol) -> Iterator[Target]:
-    """The place that declares a word of the language, as a field of a class or as a string; none without either."""
+    """Yield the place that declares a name of the language: a class's field or a string; nothing if there is none."""
     class_, _, name = symbol.name.rpartition(".")
     class_ = class_.capitalize() or r"\w+"
     field = rf"(?ms)^class {class_}\b(?:(?!^class ).)*?^    ({re.escape(name)}):"

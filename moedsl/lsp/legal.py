@@ -17,28 +17,28 @@ from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 
 WIDE = 64
-"""The number of layouts of one value to extend at a time."""
+"""The most layouts with one value that are extended at a time."""
 _ORDER = (*MESH, *MEMORY_POLICIES, *TRANSPORT_POLICIES)
 
 
 @frozen
 class Value:
-    """One value of an axis as it is written, and whether some legal layout has it; None if not checked."""
+    """One value of an axis as a pin writes it; `legal` is whether some legal layout has it, or None if not checked."""
 
     text: str
     legal: bool | None
 
 
 def written(axis: axes.Axis, code: int) -> str:
-    """Write a code as in a pin."""
+    """Format a code as a pin writes it."""
     value = axis.decode(code)
     return "full" if value == ["full"] else axes.written(value)
 
 
 def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Value]:
-    """The values of an axis: those of the phase and every other word, the legal ones first.
+    """Return the values of an axis: those that the phase tries and every other word, the legal ones first.
 
-    `said` has further pins, by axis, that the text has and the program does not.
+    `said` has the code of each axis that the text pins but the program does not yet.
     """
     pins = {**p.pins, **{a: Pin(a, code, p.spans["hardware"]) for a, code in said.items()}}
     pins.pop(axis, None)
@@ -59,10 +59,10 @@ def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Va
 
 
 def _legal(c: Compiled, axis: str, codes: Sequence[int], laws: Sequence[Law]) -> set[int]:
-    """The codes of an axis that have a layout obeying the laws.
+    """Return the codes of an axis for which some layout obeys the laws.
 
-    All codes grow together, `WIDE` rows of each, which is enough for most. A code that lost rows and has no layout in
-    the end is searched alone.
+    All codes are extended together, with at most `WIDE` rows for each, which usually suffices. A code that lost rows
+    and has no layout at the end is searched separately.
     """
     domains = {**c.problem.domains, axis: np.array(codes, dtype=np.int64)}
     read = {n for w in laws for n in w.needs}
@@ -97,7 +97,7 @@ def _apart(axis: str, laws: Sequence[Law], domains: Domains) -> tuple[list[Law],
 
 
 def gpus_of(p: Program, plan: Solved | None) -> int | None:
-    """The number of GPUs of a run: stated, or chosen by the solver; None if unknown."""
+    """Return a run's number of GPUs, as stated or as chosen by the solver; None if unknown."""
     if p.gpus is not None or plan is None:
         return p.gpus
     return next((c.problem.gpus for c in plan.chosen if c.problem.program.name == p.name), None)

@@ -1,4 +1,4 @@
-"""Find every named place of a module: its symbol, and whether the place declares it.
+"""Find every named place of a module: its symbol, and whether the place declares the symbol.
 
 A symbol is a kind and a name. Kinds that a file declares: model hardware cluster calibration document profile run block
 (of rules) rule let derived env wish. Kinds of the language: axis given (what a run fixes) fact cost constant function
@@ -38,7 +38,7 @@ _RULE_PREFIXES = ("std.", "run.")
 
 @frozen
 class Symbol:
-    """The symbol of a name. `file` is set for names that are unique only in a file: runs and wishes."""
+    """The meaning of a name; `file` is set for names that are unique only within a file: runs and wishes."""
 
     kind: str
     name: str
@@ -47,7 +47,7 @@ class Symbol:
 
 @frozen
 class Occurrence:
-    """A symbol at a place, with the `text` there; `keyword` tells whether it is a word of the grammar."""
+    """A place that names a symbol; `keyword` is whether the text there is a keyword of the grammar."""
 
     symbol: Symbol
     span: Span
@@ -57,7 +57,7 @@ class Occurrence:
 
 @frozen
 class Target:
-    """The place that declares a name: a span with the text that it points into."""
+    """A place: a span, with the source that it points into."""
 
     source: Source
     span: Span
@@ -76,7 +76,7 @@ class Scope:
     profiles: frozenset[str]
     lets: frozenset[str]
     rules: dict[str, str]
-    """Whole ids by the forms in which a file may write them."""
+    """The full id of each rule, by every form in which a file may write it."""
 
     @classmethod
     def of(cls, library: Library) -> Scope:
@@ -93,7 +93,7 @@ class Scope:
 
 
 def occurrences(source: Source, module: ast.Module, scope: Scope) -> tuple[Occurrence, ...]:
-    """Every named place of a module, in the order of the text."""
+    """Return every named place of a module, in text order."""
     kept = source.name.startswith(("stdlib/", f"{resources.stdlib_dir()}{os.sep}"))
     prefix = "std" if kept else "run"
     collector = _Collector(source, scope, prefix)
@@ -102,7 +102,7 @@ def occurrences(source: Source, module: ast.Module, scope: Scope) -> tuple[Occur
 
 
 def named(name: str, scope: Scope) -> Symbol | None:
-    """The symbol of a name in an expression; None if nothing declares it."""
+    """Return the symbol of a name in an expression; None if nothing declares the name."""
     name = ALIASES.get(name, name)
     if name.startswith(_RULE_PREFIXES):
         return Symbol("rule", name)
@@ -115,20 +115,20 @@ def named(name: str, scope: Scope) -> Symbol | None:
 
 
 def words() -> frozenset[str]:
-    """Every word that is a value."""
+    """Return every word that is a value."""
     return WORDS | {*axes.PHASES}
 
 
 @frozen
 class _Collector:
-    """Collects the places of one file."""
+    """Collects the named places of one file."""
 
     source: Source
     scope: Scope
     prefix: str
 
     def item(self, item: Any, run: str) -> Iterator[Occurrence]:
-        """Visit a statement or declaration; `run` is the run of its block."""
+        """Visit a statement or declaration; `run` names the run that contains it."""
         match item:
             case ast.BareStmt(name=name, count=count):
                 tables = {"model": self.scope.models, "hardware": self.scope.hardware, "profile": self.scope.profiles}
@@ -185,7 +185,7 @@ class _Collector:
                     yield from self.facts(d.facts, _DECLARED[type(d)])
 
     def word(self, s: Any) -> Iterator[Occurrence]:
-        """Visit a statement of a value: its keyword, and a word such as in ``precision fp8``, ``fit first``."""
+        """Visit a statement that states a value: its keyword, and a word as its value, such as in ``precision fp8``."""
         if type(s) in STATED:
             word = STATED[type(s)]
             kind, name = ("given", _GIVEN[word]) if word in _GIVEN else ("axis", word)
@@ -203,7 +203,7 @@ class _Collector:
     def expressions(self, node: Any) -> Iterator[Occurrence]:
         """Visit the names below a node, with their meanings in an expression.
 
-        A string that is compared with `model` or `hardware` names one: ``hardware in ["b200", "b300"]``.
+        A string compared with `model` or `hardware` names one, as in ``hardware in ["b200", "b300"]``.
         """
         for part in ast.walk(node):
             match part:
@@ -221,13 +221,13 @@ class _Collector:
                     pass
 
     def axis(self, name: ast.Name) -> Occurrence:
-        """Visit the subject of a pin, a sweep or a default: an axis, a `let`, or a value that the run fixes."""
+        """Return the place of the name in a pin, sweep or default: an axis, a `let`, or a value that the run fixes."""
         id = ALIASES.get(name.id, name.id)
         kind = "let" if id in self.scope.lets and id not in AXES else "given" if id in _GIVEN else "axis"
         return Occurrence(Symbol(kind, _GIVEN.get(id, id)), name.span)
 
     def rule(self, name: ast.Name) -> Iterator[Occurrence]:
-        """Visit a rule's id, whole or without its prefix: the block and the rule are two names."""
+        """Visit a rule's id, with or without its prefix: the block and the rule are two names."""
         id = self.scope.rules.get(name.id, name.id)
         block, _, _ = id.rpartition(".")
         dot = name.id.rfind(".")

@@ -1,7 +1,7 @@
 """Go to the definition of a name, find and rename its places, and link to files, web addresses and cited lines.
 
-A rename edits all files of the user's that have the name, and only if every other name keeps its meaning. The compiler
-decides this: the edited texts are checked, and every name must mean the same as before.
+A rename edits all of the user's files that contain the name, but only if every other name keeps its meaning. The
+compiler decides this: it checks the edited texts, and every name must mean the same as before.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from moedsl.support.source import Source, Span
 
 
 def definition(workspace: Workspace, params: types.DefinitionParams) -> list[types.Location] | None:
-    """The places that declare the name at a position; None if there is no name."""
+    """Return the places that declare the name at a position; None if there is no name."""
     found = _named_at(workspace, params)
     return [location(workspace, p) for p in index.declarations(found[0], found[1])] if found else None
 
 
 def references(workspace: Workspace, params: types.ReferenceParams) -> list[types.Location] | None:
-    """The places that name the symbol at a position, with its declaration if requested."""
+    """Return the places that name the symbol at a position, and its declaration if requested."""
     found = _named_at(workspace, params)
     if found is None:
         return None
@@ -49,7 +49,7 @@ def references(workspace: Workspace, params: types.ReferenceParams) -> list[type
 
 
 def highlight(document: Document, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight] | None:
-    """The places of this file that name the symbol at a position; a declaration counts as a write."""
+    """Return the places in this file that name the symbol at a position; a declaration counts as a write."""
     found = index.symbol_at(document, document.lines.offset(params.position))
     if found is None:
         return None
@@ -68,7 +68,7 @@ def location(workspace: Workspace, place: Target) -> types.Location:
 
 
 def _named_at(workspace: Workspace, params: Any) -> tuple[Document, Symbol, Span] | None:
-    """The open file of a request, with the symbol at its position and the place of the name."""
+    """Return the open file of a request, the symbol at the position, and the span of the name there."""
     document = workspace.readable(params.text_document.uri)
     found = index.symbol_at(document, document.lines.offset(params.position)) if document else None
     return (document, *found) if document and found else None
@@ -96,7 +96,10 @@ class RefusedError(JsonRpcException):
 
 
 def prepare_rename(workspace: Workspace, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
-    """The range and the text to rename; None if there is no name. Raises RefusedError if the name is not the user's."""
+    """Return the range and the text to rename; None if there is no name.
+
+    Raises RefusedError if the name is not the user's.
+    """
     found = _named_at(workspace, params)
     if found is None:
         return None
@@ -106,7 +109,10 @@ def prepare_rename(workspace: Workspace, params: types.PrepareRenameParams) -> t
 
 
 def rename(workspace: Workspace, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    """The edits of every file with the name. Raises RefusedError if it is not the user's or would change a meaning."""
+    """Return the edits of every file that contains the name; None if there is no name at the position.
+
+    Raises RefusedError if the name is not the user's or the new name would change a meaning.
+    """
     found = _named_at(workspace, params)
     if found is None:
         return None
@@ -128,7 +134,7 @@ def rename(workspace: Workspace, params: types.RenameParams) -> types.WorkspaceE
 
 
 def refuse_foreign(document: Document, symbol: Symbol) -> None:
-    """Refuse names of the language, the stdlib and Bridge."""
+    """Raise RefusedError for names of the language, the stdlib and Bridge."""
     name = symbol.name.rpartition(".")[2]
     if symbol.kind in _WHY:
         raise RefusedError(f"`{symbol.name}` {_WHY[symbol.kind]}")
@@ -165,7 +171,7 @@ def refuse_changed(
 
 
 def renamed(s: Symbol, old: Symbol, new: str) -> Symbol:
-    """What a name means after `old` is renamed: itself, the renamed symbol, or one inside the renamed block or run."""
+    """Return a symbol after `old` is renamed: it changes if it is `old`, or inside the renamed block or run."""
     in_block = old.kind == "block" and s.kind == "rule"
     in_run = old.kind == "run" and s.kind == "wish" and s.file == old.file
     if s == old or ((in_block or in_run) and s.name.startswith(old.name + ".")):
@@ -180,13 +186,13 @@ PACKAGES = {
     "training": ("megatron-core", "megatron/training"),
     "te": ("transformer-engine", "transformer_engine"),
 }
-"""The package of `cite KIND`, and the folder in it at which paths start."""
+"""The package to which `cite KIND` refers, and its folder in which cited paths start."""
 _URL = re.compile(r"https?://[^\s\"'<>\\)]+[^\s\"'<>\\).,;:]")
 _LINE = re.compile(r"(?P<path>[\w./-]+\.\w+):(?P<line>[0-9]+)")
 
 
 def links(workspace: Workspace, params: types.DocumentLinkParams) -> list[types.DocumentLink] | None:
-    """Every link of a file, in no order: web addresses in strings and comments, files of `use`, cited lines."""
+    """Return every link of a file, in no order: web addresses in strings and comments, files of `use`, cited lines."""
     document = workspace.readable(params.text_document.uri)
     if document is None:
         return None
@@ -212,8 +218,10 @@ def links(workspace: Workspace, params: types.DocumentLinkParams) -> list[types.
 
 @cache
 def installed(kind: str, path: str) -> Path | None:
-    """The path of a file that rules cite; None if its package is not installed with moedsl, or lacks it. The package is
-    not imported."""
+    """Return the path of a file that a rule cites; None if its package is not installed with moedsl, or lacks the file.
+
+    The package is not imported.
+    """
     package, folder = PACKAGES.get(kind, ("", ""))
     if not package:
         return None

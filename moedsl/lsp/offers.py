@@ -1,7 +1,7 @@
-"""Offer what a statement may go on with: models, hardware, sizes, words, files, axes with their legal values, and the
-names of rules, fields, facts and expressions.
+"""Offer completions of a statement.
 
-Each function takes the place, `Around`, whose `said` are the words of the statement before the cursor.
+These are models, hardware, sizes, words, files, axes with their legal values, and the names of rules, fields, facts and
+expressions. Each function takes an `Around`, whose `said` has the statement's words before the cursor.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ def hardware(a: Around) -> Iterator[Offer]:
 
 
 def first(offers: Iterable[Offer]) -> Callable[[Around], Iterator[Offer]]:
-    """Offer the same at the first word after a keyword."""
+    """Make a function that offers these items as the first word after a keyword."""
     found = (*offers,)
     return lambda a: iter(found if len(a.said) == 1 else ())
 
 
 def words(texts: Iterable[str], detail: str) -> Iterable[Offer]:
-    """Offer words that are values."""
+    """Return offers for words that are values."""
     return (Offer(text, "EnumMember", detail) for text in texts)
 
 
 def _options(a: Around, names: Iterable[str]) -> Iterator[Offer]:
-    """Offer the options that are not stated yet."""
+    """Return offers for the options that are not stated yet."""
     return (Offer(o, "Property", "an option", insert=f"{o}=") for o in names if o not in a.said)
 
 
 def counts(a: Around) -> Iterator[Offer]:
-    """Offer whole nodes."""
+    """Offer numbers of GPUs that fill whole nodes."""
     name = a.said[-2] if len(a.said) > 1 else ""
     made = a.known.library.gpu(name)[0] if name in a.known.library.hardware else None
     node = made.gpus_per_node if made else 8
@@ -81,7 +81,7 @@ def adapter(a: Around) -> Iterator[Offer]:
 
 
 def hub_or_path(hub: str, path: str) -> tuple[Offer, Offer]:
-    """Offer a name on Hugging Face and a path, with a description of each."""
+    """Return offers for a name on Hugging Face and for a path, with a description of each."""
     return (
         Offer("hf", "EnumMember", hub, insert='hf ""', snippet='hf "$0"'),
         Offer('"PATH"', "File", path, insert='""', snippet='"$0"'),
@@ -137,7 +137,7 @@ def files(a: Around) -> Iterator[Offer]:
 
 
 def pin(a: Around) -> Iterator[Offer]:
-    """Offer names that are not pinned yet, and after `=` the values of the name; in a list, those it lacks."""
+    """Offer names that are not pinned yet, after `=` the values of the name, and in a list the values not in it yet."""
     equals = [i for i, text in enumerate(a.said) if text == "="]
     value = a.said[equals[-1] + 1 :] if equals else ()
     inside = value.count("[") > value.count("]")
@@ -158,13 +158,13 @@ def pin(a: Around) -> Iterator[Offer]:
 
 
 def axis_detail(name: str) -> str:
-    """Describe an axis in a line."""
+    """Describe an axis in one line."""
     axis = axes.BY_NAME.get(name)
     return axis.doc if axis else "follows from the layout"
 
 
 def of_axis(a: Around, axis: axes.Axis) -> Iterator[Offer]:
-    """Offer the values of an axis; the legal ones first if the run is known."""
+    """Offer the values of an axis; the legal ones come first if the run is known."""
     gpus = legal.gpus_of(a.program, a.document.plan or a.document.last) if a.program else None
     if a.program is None or gpus is None:
         texts = [legal.written(axis, c) for c in range(len(axis.words) if axis.kind == "enum" else 2)]
@@ -198,7 +198,7 @@ def swept(a: Around) -> Iterator[Offer]:
 
 
 def allow(a: Around) -> Iterator[Offer]:
-    """Offer every law and advice, as `allow` writes it."""
+    """Offer every `require` and `prefer` rule, by the name that `allow` uses."""
     if len(a.said) != 1:
         return
     for r in a.rules:
@@ -208,7 +208,7 @@ def allow(a: Around) -> Iterator[Offer]:
 
 
 def set_field(a: Around) -> Iterator[Offer]:
-    """Offer the fields of Bridge that a run file may set, and after `=` the words of their types."""
+    """Offer the fields of Bridge that a run file may set, and after `=` the values of the field's type."""
     if len(a.said) == 1:
         facts_, absent = facts.facts_by_field(), fields.absent()
         for f in fields.fields().values():
@@ -224,14 +224,14 @@ def set_field(a: Around) -> Iterator[Offer]:
 
 
 def word(value: Any) -> str:
-    """Write a listed value of a field; a text that is no name has quotes."""
+    """Format a possible value of a field; a string that is not a name is quoted."""
     if isinstance(value, str):
         return value if value.replace("_", "a").isalnum() and not value[0].isdigit() else f'"{value}"'
     return "none" if value is None else str(value).lower()
 
 
 def stated(a: Around) -> Iterator[Offer]:
-    """Offer the facts of a block, and the words of those that have words."""
+    """Offer the facts of a block, and after a fact the words that it may be."""
     block, library = a.at.block, a.known.library
     fact = a.said[-1] if a.said else ""
     values = describe.words(block, fact, library)
@@ -252,7 +252,10 @@ def cites(a: Around) -> Iterator[Offer]:
 
 
 def expression(a: Around) -> Iterator[Offer]:
-    """Offer the names of an expression, and first the words of the other side of a comparison."""
+    """Offer the names that an expression may use, after the possible values of a name that is compared.
+
+    After `worth`, offer percentages.
+    """
     if a.said[-1] == "worth":
         yield from (Offer(f"{n}%", "Value", "of the step time") for n in (1, 2, 5))
         return
@@ -267,8 +270,9 @@ def expression(a: Around) -> Iterator[Offer]:
 
 
 def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
-    """Completions for `default NAME = ...` and similar: first the names that may stand there, then the values of the
-    name.
+    """Make a function that completes `default NAME = ...` and similar members.
+
+    It offers the names that are possible there, then the name's values.
     """
 
     def found(a: Around) -> Iterator[Offer]:
@@ -287,7 +291,7 @@ def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
 
 
 def rules(a: Around) -> Iterator[Offer]:
-    """Offer after `of` the subjects of a block, after `when` an expression."""
+    """Offer after `of` what a block of rules may be about, and after `when` an expression."""
     if a.said[-1] == "of":
         yield Offer("recipe", "Keyword", "existing recipes")
         yield Offer("trace", "Keyword", "traces of training steps")
@@ -299,18 +303,18 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
 
 def words_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
-    """The words of the name on the other side of a comparison."""
+    """Return the words that the name on the left of a comparison may be; empty for other names."""
     at = next((i for i in range(len(said) - 1, 0, -1) if said[i] in COMPARISONS), None)
     if at is None or any(w in ("and", "or", "=>", "then", "else") for w in said[at:]):
         return ()
     before, value = said[at - 1] if said[at - 1] != "not" else said[at - 2], said[at + 1 :]
     kind = BUILTIN.get(symbols.ALIASES.get(before, before))
-    if kind is None or (value and (value[0] != "[" or "]" in value)):  # the value is there already
+    if kind is None or (value and (value[0] != "[" or "]" in value)):  # the value is complete
         return ()
     return ("true", "false") if kind.kind == "flag" else (*kind.words, *(("none",) if kind.kind == "set" else ()))
 
 
 def units_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
-    """Offer the units of a number that is compared with bytes."""
+    """Return the units for a number that is compared with bytes."""
     bytes_ = len(said) > 1 and said[-1] in COMPARISONS and said[-2] in symbols.BYTES
     return ("GiB", "GB", "TiB", "TB") if bytes_ else ()

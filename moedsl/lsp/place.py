@@ -1,8 +1,8 @@
-"""Analyse the place of a cursor: the word, the statement and the blocks around it, and what the grammar accepts there.
+"""Analyse what is around a cursor: the word, the statement, the blocks, and what the grammar accepts there.
 
-What may follow comes from the parser's own tables over the words, without building a tree. A text
-before the cursor that does not parse is repaired: a missing word is inserted or a superfluous one is dropped, whichever
-lets the following words parse.
+What may follow comes from the parser's own tables, without building a tree. If the text before the cursor does not
+parse, it is repaired: a missing word is inserted or a superfluous one is dropped, whichever lets the following words
+parse.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
 
 @frozen
 class Block:
-    """An open ``{``: the kind of its block, and the name after that."""
+    """An open ``{``: the keyword of its block, and the declared name after the keyword."""
 
     keyword: str
     name: str
@@ -43,9 +43,9 @@ class Place:
     start: int
     """The start of the word being typed; the cursor if there is none."""
     word: str
-    """The part of the word before the cursor."""
+    """The word being typed, up to the cursor."""
     end: int
-    """The end of the word."""
+    """The end of the word, which may be after the cursor."""
     blocks: tuple[Block, ...]
     """The blocks around the cursor, the innermost last."""
     said: tuple[Lexeme, ...]
@@ -53,7 +53,7 @@ class Place:
     accepts: frozenset[str]
     """The terminals that may follow; none inside a comment or a string."""
     string: str | None = None
-    """The text before the cursor in its string, if it is in one."""
+    """The text between the start of a string and the cursor; None outside of strings."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Place:
 
 
 class _Scan:
-    """One pass over the text before the cursor: the open blocks, and the start of the present statement."""
+    """One pass over the text before the cursor: the open blocks, and the start of the current statement."""
 
     def __init__(self, text: str, offset: int) -> None:
         unclosed = set(brackets(text).unclosed)
@@ -96,7 +96,7 @@ class _Scan:
 
 
 def place(text: str, offset: int) -> Place:
-    """Analyse the surroundings of an offset."""
+    """Analyse what is around an offset."""
     scan = _Scan(text, offset)
     start = _TYPED.search(text, scan.statement, offset).start()  # type: ignore[union-attr]
     end = _TYPED_ON.match(text, offset).end()  # type: ignore[union-attr]
@@ -114,25 +114,25 @@ def place(text: str, offset: int) -> Place:
         string = text[at + 1 : offset] if quote == '"' else None
         said = tuple(w for w in said if w.kind != "badstring")
         return Place(offset, "", offset, blocks, said, frozenset(), string)
-    # What may follow; a valid header of each block's kind replaces the written one
+    # What may follow, with a valid header for each block instead of the written one
     headers = "".join(f"{b.keyword} {{\n" if i else f"{b.keyword} x {{\n" for i, b in enumerate(blocks))
     accepts = accepted_after(headers + text[scan.statement : start])
     fresh = scan.statement and text[scan.statement - 1] == "\n" and not text[scan.statement : start].strip()
-    if fresh and not _NOTHING.fullmatch(text, scan.before, scan.statement):  # also a clause of the statement before
+    if fresh and not _NOTHING.fullmatch(text, scan.before, scan.statement):  # or a clause of the previous statement
         clauses = {c.upper() for c in keywords.keywords().clauses}
         accepts |= accepted_after(headers + text[scan.before : scan.statement].rstrip()) & clauses
     return Place(start, text[start:offset], end, blocks, said, accepts)
 
 
 def _said(text: str, at: int) -> tuple[Lexeme, ...]:
-    """The words of a text from an offset, without spaces and line ends."""
+    """Return the words of a text without spaces, line ends and comments; offsets count from `at`."""
     kinds = ("space", "newline", "comment")
     return tuple(Lexeme(w.kind, w.text, w.start + at) for w in lexemes(text) if w.kind not in kinds)
 
 
 @frozen
 class Offer:
-    """One offer. `kind` is a name of LSP's CompletionItemKind."""
+    """One item to offer; `kind` is a name of LSP's CompletionItemKind."""
 
     label: str
     kind: str
@@ -146,7 +146,7 @@ class Offer:
 
 @frozen
 class Around:
-    """The place, with the analysis of its file."""
+    """A place in a document, with the analysis of the file."""
 
     document: Document
     known: Analysis
@@ -158,7 +158,7 @@ class Around:
 
     @property
     def program(self) -> Program | None:
-        """The run of the place, as far as it could be read."""
+        """The run at the place; the file's first run outside of `run` blocks; None if it could not be read."""
         name = next((b.name for b in self.at.blocks if b.keyword == "run"), "")
         programs = [p for p in self.known.programs if not name or p.name.split(".")[0] == name]
         return programs[0] if programs else None
@@ -172,7 +172,7 @@ class Around:
 
 
 AHEAD = 4
-"""The number of words that must parse after a repair."""
+"""Number of words, from the one that does not parse, by which repairs are compared."""
 INSERTED = ("NAME", "NUMBER", "STRING", "EQUAL", "COLON", "COMMA", "RBRACKET", "RPAREN", "NEWLINE")
 """The terminals that a repair may insert, the likeliest first."""
 _SYMBOLS = {text.strip("`"): name for name, text in WORDS.items() if text.startswith("`")}
@@ -181,14 +181,14 @@ _BLANK = ("space", "comment")
 
 @cache
 def terminal_words() -> frozenset[str]:
-    """Every word with a terminal of its own."""
+    """Return every word that has its own terminal in the grammar."""
     w = keywords.keywords()
     groups = (w.statements, w.declarations, w.members, w.clauses, w.links, w.operators, w.constants)
     return frozenset(word for group in groups for word in group)
 
 
 def terminals(word: Lexeme) -> Iterator[str]:
-    """The terminals that a word may be, the likeliest first."""
+    """Yield the grammar's terminals that a word may be, the likeliest first."""
     if word.kind == "word":
         own = (word.text.upper(),) if word.text in terminal_words() else ()
         yield from (*own, "NAME", "WORD", "VERSION")
@@ -203,16 +203,16 @@ def terminals(word: Lexeme) -> Iterator[str]:
 
 
 def accepted_after(prefix: str) -> frozenset[str]:
-    """The terminals that may follow a text that ends with a whole word, in linear time."""
+    """Return the terminals that may follow a text that ends with a whole word, in linear time."""
     found, stack = list(_words(prefix)), parser.start()
     for at, word in enumerate(found):
         after = _take(stack, word)
         if after is not None:
             stack = after
             continue
-        # Repair: insert the terminal that lets most of the next words parse, or drop the word
+        # Repair: insert the terminal after which most of the next words parse, or drop the word
         following = found[at + 1 : at + AHEAD]
-        best, reached = stack, _length(stack, following) - 1  # of equal ones, the insertion
+        best, reached = stack, _length(stack, following) - 1  # a tie goes to the insertion
         for terminal in INSERTED:
             inserted = parser.after(stack, terminal)
             after = _take(inserted, word) if inserted else None
@@ -224,7 +224,7 @@ def accepted_after(prefix: str) -> frozenset[str]:
 
 
 def _words(text: str) -> Iterator[Lexeme]:
-    """The words that the parser sees: without spaces, and without newlines inside ( ) and [ ] or before a clause."""
+    """Yield the words that the parser sees: no spaces, and no newlines inside ( ) and [ ] or before a clause."""
     depth, waiting = 0, None
     for word in lexemes(text):
         if word.kind in _BLANK:
@@ -247,7 +247,7 @@ def _take(stack: Stack, word: Lexeme) -> Stack | None:
 
 
 def _length(stack: Stack, found: Iterable[Lexeme]) -> int:
-    """Count the words that parse."""
+    """Count the words that parse in a row."""
     length = 0
     for word in found:
         after = _take(stack, word)

@@ -1,6 +1,6 @@
 """Show the solver's choices in the editor, and pin them: inlay hints, code lenses and the commands.
 
-A hint stands after the hardware of its run, and pins its value when it is accepted. A lens above the run shows the
+A hint stands after the hardware of its run, and pins its value when the user accepts it. A lens above the run shows the
 result and opens the plan or the report.
 """
 
@@ -26,14 +26,14 @@ from moedsl.planner.text import plan_text
 
 ALWAYS = [a for a in axes.AXES if a.name in axes.SIZES and not a.quiet]
 WHERE_ON = [a for a in axes.AXES if a.opened and a not in ALWAYS]
-"""The axes that have a hint, and those that have one only if they are on."""
+"""The axes that always have a hint, and those that have one only if they are on."""
 
 
 def inlay_hints(document: Document, params: types.InlayHintParams) -> list[types.InlayHint]:
-    """The hints of every run in the range; none before the solver has answered.
+    """Return the hints of every run in the range; none before the solver has answered.
 
-    The only plan of a run has a hint for the GPUs, if the solver chose them, for each decision, and for memory with
-    speed. Each of several plans has one line; their choices differ, so it pins nothing.
+    A run with one plan has hints for the number of GPUs, if the solver chose it, for each decision, and for memory with
+    speed. A run with several plans has one hint for each plan, which pins nothing, because their choices differ.
     """
     start, end = document.lines.offsets(params.range)
     out: list[types.InlayHint] = []
@@ -69,7 +69,7 @@ def inlay_hints(document: Document, params: types.InlayHintParams) -> list[types
 
 
 def anchor_of(document: Document, run: str) -> int | None:
-    """The position of a run's hints: the end of its hardware statement; in a block without one, of its header."""
+    """Return the offset of a run's hints: the end of its hardware statement, else the end of its block's header."""
     block = run_block(document.module, run)
     items: Any = block.body if block else document.module.items if document.module else ()
     for s in items:
@@ -81,14 +81,14 @@ def anchor_of(document: Document, run: str) -> int | None:
 
 
 def shown(plan: Plan) -> list[Decision]:
-    """The decisions worth a hint: the mesh, and policies with unusual values."""
+    """Return the decisions worth a hint: the mesh, and policies with unusual values."""
     of_name = {d.name: d for d in plan.decisions if d.origin != "pinned"}
     on = [a for a in WHERE_ON if a.name in of_name and a.is_on(of_name[a.name].value)]
     return [of_name[a.name] for a in (*ALWAYS, *on) if a.name in of_name]
 
 
 def figures(plan: Plan) -> str:
-    """Write memory and speed: ``155 of 173 GiB, 1,213 tok/s/GPU``."""
+    """Format memory and speed: ``155 of 173 GiB, 1,213 tok/s/GPU``."""
     memory, estimate = plan.estimate.memory, plan.estimate
     return f"{memory.peak_gib:.0f} of {memory.visible_gib:.0f} GiB, {estimate.tokens_per_s_per_gpu:,.0f} tok/s/GPU"
 
@@ -104,7 +104,7 @@ def code_lenses(document: Document, _: types.CodeLensParams) -> list[types.CodeL
 
 
 def lens_title(made: Sequence[Plan]) -> str:
-    """Write the first plan of a run in a few words, and the number of further ones."""
+    """Describe the first plan of a run in a few words, with the number of plans if there are several."""
     first, e = made[0], made[0].estimate
     seconds = f"{e.step_time_s:.1f}" if e.step_time_s >= 1 else f"{e.step_time_s:.2f}"
     text = f"{first.gpus} {first.hardware}, {seconds} s a step, {e.memory.verdict}"
@@ -124,7 +124,10 @@ def show_plan(workspace: Workspace, uri: str, run: str | None = None) -> dict[st
 
 
 def show_report(workspace: Workspace, uri: str, run: str | None = None) -> dict[str, Any] | None:
-    """Return ``{"uri", "run", "html"}``: the page of `moedsl report`; `html` is None without a plan."""
+    """Return ``{"uri", "run", "html", "text"}``: the page of `moedsl report` for a file or one run.
+
+    Without a plan, `html` is None and `text` explains why. None for a file that is not open.
+    """
     document, plans = _solved(workspace, uri, run)
     if document is None:
         return None
@@ -133,7 +136,7 @@ def show_report(workspace: Workspace, uri: str, run: str | None = None) -> dict[
 
 
 def _solved(workspace: Workspace, uri: str, run: str | None) -> tuple[Document | None, list[Plan]]:
-    """The newest snapshot, solved now if the solver has not finished, and its plans, or those of one run."""
+    """Return the newest snapshot, solved now if the solver has not finished, and the plans of all runs or of one."""
     document = workspace.document(uri)
     if document is None:
         return None, []
@@ -147,7 +150,7 @@ def _why_none(document: Document) -> str:
 
 
 def pin(workspace: Workspace, uri: str, run: str, names: list[str]) -> types.WorkspaceEdit | None:
-    """The command ``moedsl.pin``, which pins decisions of a run; empty `names` mean all that are shown."""
+    """Return the edit of ``moedsl.pin``, which pins decisions of a run; empty `names` mean all that have a hint."""
     document = workspace.document(uri)
     plan = next((p for p in document.plans if p.name == run), None) if document else None
     if document is None or plan is None:
@@ -157,7 +160,7 @@ def pin(workspace: Workspace, uri: str, run: str, names: list[str]) -> types.Wor
 
 
 def pin_all(workspace: Workspace, uri: str, run: str | None = None) -> types.WorkspaceEdit | None:
-    """Pin every open axis in every run or in one; None if there is none."""
+    """Return the edit that pins every open axis in every run or in one run; None if no axis is open."""
     document, plans = _solved(workspace, uri, run)
     if document is None:
         return None

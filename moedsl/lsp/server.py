@@ -1,4 +1,4 @@
-"""Run the server: the tables of its requests and commands, and the session with its client."""
+"""Run the server: its tables of requests and commands, and the session with its client."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from moedsl.lsp.document import ACTIONS, SHOW_PLAN, SHOW_REPORT, TOKENS, Client,
 from moedsl.lsp.workspace import Workspace
 
 PATIENCE = 10.0
-"""Seconds that an answer waits for the solver if the client cannot be asked to refresh."""
+"""Seconds that an answer waits for the solver if the client does not support refresh requests."""
 
 
 @frozen
 class Feature:
-    """One request, which `function` of ``moedsl.lsp.MODULE`` answers; the module is imported at the first request.
+    """One request and the function of ``moedsl.lsp.MODULE`` that answers it; the first request imports the module.
 
-    The function takes a `Document` and the request's parameters if `of` is ``document``; a file that is not open or is
-    refused has the answer None. If `of` is ``workspace``, it takes the `Workspace` instead.
+    If `of` is ``document``, the function takes a `Document` and the request's parameters, and a file that is not open
+    or is refused gets the answer None. If `of` is ``workspace``, the function takes the `Workspace` instead.
     """
 
     method: str
@@ -40,7 +40,7 @@ class Feature:
     options: Any = None
     of: str = "document"
     waits: float = 0.0
-    """Seconds that the answer may wait for the solver; then it is made without `Document.plan`."""
+    """Seconds that the answer may wait for the solver; after that it is made without `Document.plan`."""
 
 
 COMPLETION = types.CompletionOptions(trigger_characters=["=", ".", " ", '"', "[", "/"])
@@ -66,7 +66,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(types.TEXT_DOCUMENT_FOLDING_RANGE, "structure", "folding"),
     Feature(types.TEXT_DOCUMENT_SELECTION_RANGE, "structure", "selections"),
 )
-"""Every request."""
+"""Every request that is answered from a document or the workspace."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "moedsl.pin": ("plans", "pin"),
@@ -76,8 +76,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Module and function of `moedsl.lsp` for each command.
 
-The function takes the `Workspace` and the arguments. The client applies a `WorkspaceEdit` that it returns; anything
-else is the command's result.
+The function takes the `Workspace` and the command's arguments. If it returns a `WorkspaceEdit`, the client applies
+that; anything else is the command's result.
 """
 
 
@@ -94,7 +94,7 @@ def make(version: str) -> Server:
 
 
 class Server(LanguageServer):
-    """The server of pygls with the open files."""
+    """The pygls server, with the open files and their checks."""
 
     def __init__(self, version: str) -> None:
         self.converter = default_converter()
@@ -106,7 +106,7 @@ class Server(LanguageServer):
         self.checking = Checking(self)
 
     def solved(self, document: Document, plan: Solved) -> None:
-        """Publish the solver's diagnostics for a snapshot, and ask the client to refresh."""
+        """Store the solver's result for a snapshot, publish its diagnostics, and ask the client to refresh."""
         if not self.files.keep(document, plan):
             return
         self.checking.publish(document.uri)
@@ -116,7 +116,7 @@ class Server(LanguageServer):
             self.workspace_code_lens_refresh(None)
 
     def handler(self, feature: Feature) -> Callable[[Any], Any]:
-        """Make the handler that pygls calls. pygls logs an exception of a feature and answers with an error."""
+        """Make the handler that pygls calls; if it raises, pygls logs the exception and answers with an error."""
 
         def answer(params: Any) -> Any:
             with undisturbed():
@@ -153,7 +153,7 @@ class Server(LanguageServer):
 
 
 def _forward(method: str) -> Callable[[Any, Any], Any]:
-    """A built-in handler that does nothing, because ours does all."""
+    """Make a replacement for pygls's built-in handler that only calls our handler."""
 
     def handler(self: Any, params: Any) -> Any:
         yield self.fm.features[method], (params,), None
@@ -162,14 +162,17 @@ def _forward(method: str) -> Callable[[Any, Any], Any]:
 
 
 class Protocol(LanguageServerProtocol):
-    """Store no texts: only `Workspace` does, because pygls also splits lines at characters at which LSP does not."""
+    """The pygls protocol, except that it stores no texts.
+
+    `Workspace` stores them, because pygls also splits lines at characters that do not end lines in LSP.
+    """
 
     lsp_text_document__did_open: Any = _forward(types.TEXT_DOCUMENT_DID_OPEN)
     lsp_text_document__did_change: Any = _forward(types.TEXT_DOCUMENT_DID_CHANGE)
     lsp_text_document__did_close: Any = _forward(types.TEXT_DOCUMENT_DID_CLOSE)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """Answer a request whose parameters cannot be used: pygls only tells the user, and the client would wait."""
+        """Answer unusable parameters with an error: pygls only notifies the user, and the client would wait."""
         try:
             return super().structure_message(data)
         except JsonRpcException as e:
@@ -181,7 +184,10 @@ class Protocol(LanguageServerProtocol):
 
 
 def whole_number(value: Any, kind: type[int]) -> int:
-    """Read a whole number: the converter would make one of `"0"` and of `true`. Flags and enumerations come too."""
+    """Convert a number to an integer, but refuse `"0"` and `true`, which the converter would accept.
+
+    Flags and enumerations are converted by their own type. Raises ValueError.
+    """
     if kind is not int:
         return kind(value)
     if isinstance(value, bool | str) or value != int(value):
@@ -194,7 +200,7 @@ def _function(module: str, name: str) -> Callable[..., Any]:
 
 
 def initialize(ls: Server, params: types.InitializeParams) -> None:
-    """Read the capabilities and the folders of the client."""
+    """Read the client's capabilities and folders."""
     encoding = ServerCapabilitiesBuilder.choose_position_encoding(params.capabilities)
     folders = [f.uri for f in params.workspace_folders or ()] or [params.root_uri or ""]
     roots = tuple(path for uri in folders if (path := uris.to_fs_path(uri)))
@@ -202,7 +208,7 @@ def initialize(ls: Server, params: types.InitializeParams) -> None:
 
 
 def initialized(ls: Server, _: types.InitializedParams) -> None:
-    """Load the compiler in a thread, and register for .moe files that change on disk: an open file may use them."""
+    """Load the compiler in a thread, and register for changes of .moe files on disk, which open files may use."""
 
     def load() -> None:
         _function("index", "warm_up")()
@@ -243,7 +249,10 @@ def folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -
 
 
 def ignored(ls: Server, params: Any) -> None:
-    """Do nothing: on save the text is known, and there are no settings. Clients send both without being asked."""
+    """Do nothing for a saved file, whose text is known, and for settings, of which there are none.
+
+    Clients send both without being asked.
+    """
 
 
 WATCHED = "**/*.moe"

@@ -1,6 +1,6 @@
 """Show the structure of a file: its outline, folds, selections, semantic tokens and formatting.
 
-All but the outline also serve a text that does not parse; such a text is not formatted.
+Folds, selections and tokens also work in a text that does not parse; such a text is not formatted.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ KINDS = {
     "document": Kind.File, "profile": Kind.Module, "run": Kind.Function, "block": Kind.Namespace, "rule": Kind.Event,
     "let": Kind.Constant, "derived": Kind.Property, "env": Kind.Property, "wish": Kind.Event,
 }  # fmt: skip
-"""The kind under which a client shows a declaration, by the kind of its symbol."""
+"""The LSP kind of each kind of declared symbol."""
 MOST_SYMBOLS = 200
-"""The most answers to a query over the workspace."""
+"""The most answers to a query for symbols of the workspace."""
 
 
 def symbols(document: Document, _: types.DocumentSymbolParams) -> list[Any]:
@@ -48,9 +48,9 @@ def symbols(document: Document, _: types.DocumentSymbolParams) -> list[Any]:
 
 
 def workspace_symbols(files: Workspace, params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
-    """Find declarations whose names have the query's letters in order; the user's own files come first.
+    """Find declarations whose names contain the query's letters in order; the user's own files come first.
 
-    A query with a dot is for whole names: ``mesh.heads``.
+    A query with a dot is compared with full names, such as ``mesh.heads``.
     """
     among = [*index.everything(files).values(), *index.on_disk(files), *index.stdlib().values()]
     query = params.query.lower()
@@ -70,7 +70,10 @@ def workspace_symbols(files: Workspace, params: types.WorkspaceSymbolParams) -> 
 
 
 def _entry(item: Any, document: Document) -> types.DocumentSymbol:
-    """The entry of a declaration, a member of a block, a fact or a binding; of a statement, with its text as name."""
+    """Return the outline entry of a declaration, a rule, a fact, a binding or a statement.
+
+    The name of a statement's entry is the text of the statement.
+    """
 
     def text(node: Any) -> str:
         return document.text[node.span.start : node.span.end]
@@ -119,7 +122,7 @@ _LEADS = (
 
 
 def folding(document: Document, _: types.FoldingRangeParams) -> list[types.FoldingRange]:
-    """Folds: blocks and lists over several lines, adjacent lines of comments, and adjacent `use` lines."""
+    """Return the folds: blocks and lists over several lines, adjacent comment lines, and adjacent `use` lines."""
     lines = document.lines
     found: dict[tuple[int, int], types.FoldingRangeKind | None] = {}
     for lead, kind in _LEADS:
@@ -136,7 +139,7 @@ def folding(document: Document, _: types.FoldingRangeParams) -> list[types.Foldi
 
 
 def selections(document: Document, params: types.SelectionRangeParams) -> list[types.SelectionRange]:
-    """Selections for each position: the word, then each part of the program around it, its line, and the file."""
+    """Return nested selections for each position: the word, each part of the program around it, the line, the file."""
     text, lines, out = document.text, document.lines, list[types.SelectionRange]()
     pairs, nodes = brackets(text).partner.items(), [(n.span.start, n.span.end) for n in ast.walk(document.module)]
     for offset in map(lines.offset, params.positions):
@@ -165,16 +168,16 @@ _OF_KIND = {
 }  # fmt: skip
 _OF_LEXEME = {"comment": "comment", "string": "string", "badstring": "string", "number": "number", "op": "operator"}
 Token = tuple[int, int, str, int]
-"""Start, end, type, modifiers as bits."""
+"""Start and end offsets, type, and modifiers as bits."""
 
 
 MOST_KEPT = 32
-"""The number of answers that are stored, so that later ones can be sent as differences."""
+"""Number of answers that are stored, so that a later answer can be sent as a difference to one of them."""
 _kept: dict[str, list[int]] = {}
 
 
 def semantic_tokens(document: Document, _: types.SemanticTokensParams) -> types.SemanticTokens:
-    """The tokens of the whole file."""
+    """Return the tokens of the whole file."""
     data = _encoded(tokens(document, 0, len(document.text)), document.lines)
     name = sha256(",".join(map(str, data)).encode()).hexdigest()[:16]  # equal numbers have equal ids
     _kept.pop(name, None)
@@ -187,7 +190,7 @@ def semantic_tokens(document: Document, _: types.SemanticTokensParams) -> types.
 def semantic_tokens_delta(
     document: Document, params: types.SemanticTokensDeltaParams
 ) -> types.SemanticTokens | types.SemanticTokensDelta:
-    """One edit of an earlier answer; all tokens if that answer is no longer stored."""
+    """Return the difference to an earlier answer as one edit; all tokens if that answer is no longer stored."""
     before = _kept.get(params.previous_result_id)
     after = semantic_tokens(document, types.SemanticTokensParams(params.text_document))
     if before is None:
@@ -200,19 +203,19 @@ def semantic_tokens_delta(
 
 
 def _alike(a: Sequence[int], b: Sequence[int]) -> int:
-    """Count the numbers that two answers have in common at their start."""
+    """Count the numbers that are equal at the start of two answers."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def semantic_tokens_range(document: Document, params: types.SemanticTokensRangeParams) -> types.SemanticTokens:
-    """The tokens of the lines of a range."""
+    """Return the tokens of the lines in a range."""
     lines = document.lines
     first, last = (min(p.line, len(lines.starts) - 1) for p in (params.range.start, params.range.end))
     return types.SemanticTokens(data=_encoded(tokens(document, lines.starts[first], lines.end(last)), lines))
 
 
 def tokens(document: Document, start: int, end: int) -> Iterator[Token]:
-    """The tokens between two offsets at line ends; no token crosses a line end."""
+    """Yield the tokens between two offsets at line boundaries; no token crosses a line end."""
     places = index.files(document.analysis)[document.source.name].places
     starts = [o.span.start for o in places]
     for word in lexemes(document.text, start):
@@ -223,7 +226,7 @@ def tokens(document: Document, start: int, end: int) -> Iterator[Token]:
                 yield word.start, word.start + len(word.text.rstrip()), _OF_LEXEME[word.kind], 0
             continue
         here = places[bisect_left(starts, word.start) : bisect_left(starts, word.end)]
-        named = [o for o in here if not o.keyword]  # such as the block and the rule in a rule's id
+        named = [o for o in here if not o.keyword]  # several in a rule's id: the block and the rule
         for o in named:
             kind = o.symbol.kind
             library = kind in index.BUILTIN or o.symbol in index.of_stdlib()
@@ -233,7 +236,7 @@ def tokens(document: Document, start: int, end: int) -> Iterator[Token]:
 
 
 def _encoded(found: Iterator[Token], lines: Lines) -> list[int]:
-    """Encode tokens as five numbers each: lines and columns from the one before, length, type, modifiers."""
+    """Encode each token as five numbers: line and column relative to the previous token, length, type, modifiers."""
     out: list[int] = []
     line = column = 0
     for start, end, kind, bits in found:
@@ -245,21 +248,21 @@ def _encoded(found: Iterator[Token], lines: Lines) -> list[int]:
 
 
 MOST_PAIRS = 4_000_000
-"""The most pairs of lines to compare."""
+"""The most pairs of lines to compare; longer texts are replaced whole."""
 
 
 def formatting(document: Document, _: types.DocumentFormattingParams) -> list[types.TextEdit]:
-    """The edits that format the file as `moedsl fmt` does; none if it is formatted already or does not parse."""
+    """Return the edits that format the file as `moedsl fmt` does; none if it is already formatted or does not parse."""
     return document.lines.edits(format_edits(document.source))
 
 
 def range_formatting(document: Document, params: types.DocumentRangeFormattingParams) -> list[types.TextEdit]:
-    """The edits that touch the lines of a range."""
+    """Return the formatting edits that touch the lines of a range; none if they alone would change the program."""
     first, last = params.range.start.line, params.range.end.line
     if params.range.end.character == 0 and last > first:
         last -= 1
     source, line_of = document.source, document.lines.line_of
-    # an insertion changes the line before which it is made
+    # an insertion counts as a change of the line after it
     touched = ((e, line_of(e.span.start), line_of(max(e.span.start, e.span.end - 1))) for e in format_edits(source))
     inside = [e for e, start, end in touched if start <= last and end >= first]
     text = applied(source.text, inside)
@@ -269,8 +272,9 @@ def range_formatting(document: Document, params: types.DocumentRangeFormattingPa
 
 
 def format_edits(source: Source) -> list[Edit]:
-    """The edits that format a text: one for each group of changed lines, in order. If the texts are too long to
-    compare, one edit replaces everything.
+    """Return the edits that format a text, one for each group of changed lines, in order.
+
+    If the texts are too long to compare, one edit replaces everything.
     """
     module, found = analysis.parse(source)
     if module is None or any(d.is_error for d in found):

@@ -1,4 +1,4 @@
-"""Keep the open files, map the compiler's names of files to URIs, and convert edits of several files."""
+"""Store the open files, map the compiler's file names to URIs, and convert edits of several files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the compiler is imported once the client has its answer to 
     from moedsl.lang.text_edits import Edit
 
 LIMIT = 1 << 18
-"""The most characters of a text that is read; a larger one breaks `reader.LIMIT`."""
+"""Most characters of a text that is read; a longer text also exceeds `reader.LIMIT`."""
 
 
 @define(eq=False)
@@ -31,19 +31,19 @@ class Workspace:
     roots: tuple[str, ...] = ()
     """The paths of the workspace's folders."""
     documents: dict[str, Document] = field(factory=dict)
-    """The newest snapshot of each."""
+    """The newest snapshot of each open file."""
 
     def open(self, uri: str, version: int | None, text: str) -> None:
         """Open a file, or replace its whole text."""
         self._keep_text(uri, version, Lines.read(text, self.client.encoding))
 
     def change(self, uri: str, version: int | None, changes: Iterable[types.TextDocumentContentChangeEvent]) -> None:
-        """Apply edits in the order of the notification; each counts in the text after the one before."""
+        """Apply edits in order; positions of an edit refer to the text after the previous edit."""
         if uri in self.documents:
             self._keep_text(uri, version, reduce(Lines.changed, changes, self.documents[uri].lines))
 
     def _keep_text(self, uri: str, version: int | None, lines: Lines) -> None:
-        """Make the snapshot of a new text; it is parsed when first read."""
+        """Store a snapshot of a new text, which is parsed when first read."""
         before = self.documents.get(uri)
         name, refused = before.source.name if before else self.name_of(uri), ()
         if len(lines.text) > LIMIT or "\0" in lines.text:  # it is not a .moe file, whatever its name
@@ -69,20 +69,20 @@ class Workspace:
         return reader.from_text(opened.lines.text, name) if opened else reader.read(name)
 
     def close(self, uri: str) -> None:
-        """Forget a file; from then on the text on disk counts."""
+        """Forget a file; from then on, its text on disk is used."""
         self.documents.pop(uri, None)
 
     def document(self, uri: str) -> Document | None:
-        """The newest snapshot of an open file, or None."""
+        """Return the newest snapshot of an open file; None if the file is not open."""
         return self.documents.get(uri)
 
     def readable(self, uri: str) -> Document | None:
-        """The newest snapshot of an open file, unless its text is refused."""
+        """Return the newest snapshot of an open file; None if the file is not open or its text is refused."""
         document = self.documents.get(uri)
         return None if document is None or document.refused else document
 
     def dependents(self, uri: str) -> list[str]:
-        """The other open files that use a file, directly or not."""
+        """Return the URIs of the other open files that use a file, directly or not."""
         name = self.name_of(uri)
         known = ((d.uri, d.known) for d in self.documents.values() if d.uri != uri)
         return [other for other, analysis in known if analysis is not None and name in analysis.reads]
@@ -95,14 +95,14 @@ class Workspace:
         return True
 
     def forget(self, uris_: Iterable[str]) -> None:
-        """Make new snapshots of files whose used files changed."""
+        """Replace the snapshots of files whose used files changed by new ones without results."""
         for uri in uris_:
             document = self.documents.get(uri)
             if document is not None:
                 self.documents[uri] = evolve(document, plan=None, earlier=document.known)
 
     def name_of(self, uri: str) -> str:
-        """The compiler's name of a file: its path. A file without a path counts as one of the first folder."""
+        """Return the compiler's name of a file, which is its path; a URI without a path gets one in the first root."""
         path = uris.to_fs_path(uri)
         if path:
             return os.path.normpath(path)
@@ -110,23 +110,23 @@ class Workspace:
         return os.path.join(root, uri.replace("/", "_"))
 
     def uri_of(self, name: str) -> str:
-        """The URI of a file of the compiler: an open file's own, else that of the path."""
+        """Return the URI of a file by the compiler's name: the client's URI of an open file, else the path's URI."""
         path = self.path_of(name)
         opened = next((d.uri for d in self.documents.values() if d.source.name == path), None)
         return opened or uris.from_fs_path(path) or name
 
     def path_of(self, name: str) -> str:
-        """The path of a file; ``stdlib/...`` is in moedsl's installation."""
+        """Return the path of a file by the compiler's name; ``stdlib/...`` is in moedsl's installation."""
         from moedsl.support import resources
 
         return str(resources.stdlib_dir().parent / name) if of_stdlib(name) else name
 
     def lines_of(self, source: Source) -> Lines:
-        """The lines of another file's text, in the client's encoding."""
+        """Return the lines of another file's text, in the client's encoding."""
         return Lines(source.text, self.client.encoding)
 
     def edit(self, changes: Mapping[str, Iterable[Edit]]) -> types.WorkspaceEdit:
-        """Convert edits by the compiler's name of each file, open or not; with versions if the client supports them."""
+        """Convert edits by file name, of open files or others; with versions if the client supports them."""
         by_uri: dict[str, list[types.TextEdit]] = {}
         for name, edits in changes.items():
             document = self.document(uri := self.uri_of(name))

@@ -1,6 +1,6 @@
-"""Judge the advice of the rules on one layout: whether it is followed, and what following it would cost.
+"""Check one layout against the rules' advice: whether it follows each piece, and what following it would cost.
 
-Notes then name advice that a run ignores, and advice that costs the verdict FITS and saves no time by the estimate.
+The notes name advice that a run ignores, and advice that costs the verdict FITS although it saves no time.
 """
 
 from __future__ import annotations
@@ -33,35 +33,36 @@ from moedsl.support.text import change
 
 @frozen
 class Advice(JsonForm):
-    """One advice of the rules."""
+    """A piece of advice from the rules."""
 
     rule: str
     followed: bool
-    """Whether the layout follows it or it does not apply."""
+    """True if the layout follows the advice, or if the advice does not apply."""
     because: str | None
     cite: tuple[str, ...]
     worth: float | None
-    """Share of the step time that following it is worth."""
+    """Gain from following it, as a share of the step time."""
     cost: str | None
     """What following it would cost; null if it is followed."""
 
 
 NEAR = 0.1
-"""How much longer a step may be in a layout that is named for its memory, as a share."""
+"""Largest increase of the step time, as a share, for a layout that FITS or follows advice that reads prices."""
 
 
 def judge(
     chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool, priced: bool = True
 ) -> tuple[tuple[Advice, ...], Certain | None]:
-    """Judge every advice and every preference of the run, and for a plan that is TIGHT find the best layout that FITS;
-    both take one more pass over the space. If advice is not to be `priced`, there is none."""
+    """Check the run's advice and preferences and, for a `tight` plan, find the best layout that FITS.
+
+    Both share one more pass over the space. If not `priced`, no advice is returned."""
     at, ranks = len(chosen.compiled.wishes), chosen.compiled.ranks
-    # The rank of the plan with a step longer by NEAR, if the phase ranks by time first
+    # The plan's ranking keys with a step longer by NEAR, if the phase ranks by time first
     by_time = ranks[0].is_price and ranks[0].needs <= {"score", "step_time"}
     limit = (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if by_time else None
     laws = chosen.compiled.advice + chosen.compiled.wishes if priced else ()
     unfollowed = {law.rule.id: law for law in laws if not law.rule.holds(env)}
-    # a law on prices needs a limit: if no layout obeys it, only pricing all of them would show that
+    # a law that reads prices needs a limit: without one, the search prices every layout if none obeys the law
     open_ = {n: TopK(1, Question(law=law), limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
     fits_surely = evolve(
         ranks[0], needs=frozenset(a.name for a in axes.AXES), value=lambda t: chosen.cost.spare(t) >= 0
@@ -90,12 +91,12 @@ def judge(
 
 
 def reason(r: Rule) -> str:
-    """The stated reason of a rule that advises something; without one, as for a run's own `prefer`, its expression."""
+    """Return an advice rule's stated reason, or its expression if it states none (as in a run's own `prefer`)."""
     return r.because or f"the run prefers `{print_expr(r.expr)}`"
 
 
 def unanswered(law: Law, p: Program, within: str = "") -> str:
-    """Say why no layout follows an advice: the run states what it reads, or no legal layout that follows it fits."""
+    """Say why no layout follows the advice: the run fixes what it reads, or no legal layout that follows it fits."""
     stated = {n: f"{n}={shown(n, pin.code)}" for n, pin in p.pins.items() if n in law.needs}
     if not stated:
         return f"no legal layout that follows it fits{within}"
@@ -106,21 +107,22 @@ def unanswered(law: Law, p: Program, within: str = "") -> str:
 
 
 def against(other: Row, row: Row, close: bool = False) -> str:
-    """Compare another layout with the plan's in a few words; `close` if the estimate cannot tell their steps apart."""
+    """Write how a layout differs from the plan's; `close`: the estimate cannot tell their step times apart."""
     return change(other.step_time / row.step_time - 1, (other.peak_memory - row.peak_memory) / GIB, close)
 
 
 def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
-    """Note advice on the run itself that it ignores, and warn of grave advice that the chosen layout ignores.
+    """Note ignored advice about the run itself, and warn of grave advice that the chosen layout ignores.
 
-    Each points at the run's own rule; else at the statement or the first pin that the advice reads, or the hardware.
+    Each diagnostic points at the rule if it is the run's own; else at the first statement or pin that the advice reads,
+    or at the hardware.
     """
     p, out = c.problem.program, list[Diagnostic]()
     of_the_run = broken([law for law in c.advice if not law.needs], c.empty())
     grave = broken([law for law in c.advice if law.needs and law.rule.is_grave], c.at(row))
     for law in (*of_the_run, *grave):
         read, where, text = sorted(names(law.rule.expr)), p.spans["hardware"], law.rule.because or law.rule.name
-        if not law.rule.is_std:  # a reason of a run's own rule need not say what it asks for
+        if not law.rule.is_std:  # a run's own rule may give a reason that does not say what it asks for
             where, text = law.rule.span, f"`{print_expr(law.rule.expr)}` is not followed: {text}"
         elif law.needs:
             where = next((p.pins[n].span for n in sorted(law.needs & p.pins.keys())), where)
@@ -133,11 +135,11 @@ def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
 
 
 ROUNDING = 1e-9
-"""Largest difference of two step times that count as equal, as a share."""
+"""Step times that differ by at most this share count as equal."""
 
 
 def idle_advice(chosen: Chosen) -> list[Diagnostic]:
-    """Note each advice that led to a layout that may not fit, if another policy FITS and is as fast."""
+    """Note each piece of advice that led to a layout that may not fit, if another policy FITS and is as fast."""
     p, row, compiled = chosen.problem.program, chosen.solution.rows[0], chosen.compiled
     spare = row.prices["spare_memory"]
     if fits(chosen.cost, row.codes) if isnan(spare) else spare >= 0:

@@ -26,12 +26,12 @@ from moedsl.support.text import CLOSE
 def make_plan(
     chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mapping[str, Source], whole: bool = True
 ) -> Plan:
-    """Build the plan of one run. A page prints neither advice nor the twin at 4K: only a `whole` plan has them."""
+    """Build one run's plan; only a `whole` plan has advice and the comparison with 4K, which a page does not print."""
     p, gpus, (row, *next_best) = chosen.problem.program, chosen.problem.gpus, chosen.solution.rows
     env = chosen.environment(row.codes, row.prices)
     peaks, rank = bounds(chosen.cost, row.codes), chosen.compiled.ranks[0].rule
     advised, certain = advice.judge(chosen, row, env, peaks.verdict == TIGHT, whole)
-    # Each other value of an axis is priced once, for the decisions and for the fixes of the walls
+    # Price each other value of an axis once, for both the decisions and the fixes of the walls
     own, fixes = neighbours.around(chosen.compiled, row), walls.tried(chosen, env)
     judged = neighbours.judged(chosen.compiled, chosen.cost, row, dict.fromkeys([*own, *fixes]))
     each = {(n.axis, n.code): n for n in judged}
@@ -39,7 +39,7 @@ def make_plan(
     meshes, batch, policy = layout.layout(p, env), layout.batch(env), layout.policy(p, env)
     recipe = other_layouts.shipped(chosen, row, meshes.pipeline_layout)
     free = other_layouts.free_choices(chosen, row)
-    # The layouts whose steps the estimate may not tell from that of the plan
+    # Layouts that may be as fast as the plan within the estimate's error
     compared = [(n.codes, n.step_time) for n in near if n.refused_by is None]
     if recipe and recipe.step_time_s:
         compared.append((other_layouts.shipped_codes(recipe.layout, row), recipe.step_time_s))
@@ -105,11 +105,11 @@ def make_plan(
 
 
 def variables(chosen: Chosen) -> dict[str, Any]:
-    """The environment of a run's ranks, without the rest of its plan."""
+    """Return the environment variables of a run's ranks, without building the rest of its plan."""
     row = chosen.solution.rows[0]
     return _values(chosen.problem.program, "env", chosen.environment(row.codes, row.prices))
 
 
 def _values(p: Program, kind: str, env: Mapping[str, Any]) -> dict[str, Any]:
-    """What rules of a kind give, by name: fields of Bridge that they derive, or variables of the environment."""
+    """Return the values that rules of a kind give, by name: Bridge fields (derive) or environment variables (env)."""
     return {r.name: json_value(evaluate(r.expr, env)) for r in applying(p, kind, env)}

@@ -1,4 +1,4 @@
-"""Write how a plan saves, and what checkpoints and failures cost it."""
+"""Describe how a run saves checkpoints, and the time that saves and failures cost."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from moedsl.support.text import counted, duration, size, wrapped
 
 @frozen
 class Shares(JsonForm):
-    """Shares of a month; together they are 1."""
+    """How a month is spent, in shares that add up to 1."""
 
     trains: float
-    """Steps that are kept: the goodput."""
+    """Training steps that are kept: the goodput."""
     saves: float
-    """Training waits for checkpoints."""
+    """Waiting for checkpoints."""
     repeats: float
-    """Steps that a failure takes back."""
+    """Repeating steps that a failure lost."""
     returns: float
-    """From failures until training goes on."""
+    """Time from a failure until training continues."""
     validates: float = 0.0
     """Validation, which trains nothing."""
 
 
 @frozen
 class LocalCheckpoints(JsonForm):
-    """Saves on the nodes' own disks, to which a run returns after a failure that leaves every node in its place."""
+    """Saves on the nodes' own disks, which a run loads after a failure if it keeps the same nodes."""
 
     folder: str
     interval_steps: int
     blocked_s: float
-    """How long training waits for one."""
+    """Time that training waits for one save."""
     node_gb: float
-    """Space of one on a node's disk, 10^9 bytes."""
+    """Size of one save on a node's disk, 10^9 bytes."""
     share: float
-    """The share of failures that leave every node in its place."""
+    """Share of failures after which the run keeps the same nodes."""
 
 
 @frozen
@@ -49,36 +49,36 @@ class Checkpoints(JsonForm):
     """Checkpoints and failures."""
 
     saved: bool
-    """Whether the recipe saves any: with mock data it does so only if the run names a folder."""
+    """Whether the recipe saves checkpoints: with mock data, only if the run names a folder."""
     size_gb: float
-    """One checkpoint, 10^9 bytes."""
+    """Size of one checkpoint, 10^9 bytes."""
     bytes_per_parameter: float
     """Bytes of a saved parameter: its weight, master copy and moments."""
     async_save: bool
     blocked_s: float
-    """How long training waits for one."""
+    """Time that training waits for one save."""
     write_s: float
-    """From the start of a save until it can be returned to."""
+    """Time from the start of a save until a run can load it."""
     load_s: float
     interval_steps: int
     interval_s: float
     best_interval_s: float
     """The interval that keeps most training, before limits."""
     because: str
-    """Why the interval is as it is."""
+    """The reason for the interval."""
     kept: int | None
-    """How many stay on the file system; null if all."""
+    """Number of checkpoints kept on the file system; null if all are kept."""
     kept_gb: float | None
-    """Space of those that stay, and of the one that is written; null if all stay."""
+    """Size of the kept checkpoints and of the one being written; null if all are kept."""
     failure_every_s: float
     """Mean time between failures on these GPUs."""
     return_s: float
-    """From a failure until training goes on: detection, restart, load."""
+    """Time from a failure until training continues: detection, restart, load."""
     goodput: Shares
     local: LocalCheckpoints | None = None
     """Only where the cluster has `local_disk`, ranks restart within the job, and it adds goodput."""
     chain: bool = False
-    """Whether the cluster runs it as a chain of jobs, whose starts and ends come on top."""
+    """Whether the cluster runs it as a chain of jobs; the time to start and end each job is not included."""
 
 
 _LIMITS = {
@@ -90,7 +90,7 @@ _LIMITS = {
 
 
 def build(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mapping[str, Any]) -> Checkpoints:
-    """Describe the checkpoints of a plan, whose rules derive `derived`."""
+    """Describe the checkpoints of a plan; `derived` has the Bridge fields that rules derive."""
     s = saving(chosen.problem, chosen.cost, env, row.step_time)
     p, g = chosen.problem.program, s.goodput
     kept = {**derived, **p.sets}.get("checkpoint.most_recent_k")
@@ -123,7 +123,7 @@ def build(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mapping[str
 
 
 def summary(c: Checkpoints, steps: int = 0) -> str:
-    """Write the share of time that trains, in one line; a run of fewer `steps` than an interval saves at its end."""
+    """Summarize goodput and saves in one line; a run of no more `steps` than one interval saves once, at its end."""
     every = f"every {counted(c.interval_steps, 'step', ',d')}"
     if not c.saved:
         return f"nothing is saved; {c.goodput.trains:.1%} with {size(c.size_gb)} {every}"
@@ -134,7 +134,7 @@ def summary(c: Checkpoints, steps: int = 0) -> str:
 
 
 def lost(g: Shares | Goodput) -> str:
-    """Write what does not train: validation, waits for saves, steps that a failure takes back, and returns from it."""
+    """Write the shares that do not train: validation, waits for saves, repeated steps, and returns from failures."""
     lost = f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
     return f"{g.validates:.1%} validates, {lost}" if g.validates else lost
 

@@ -1,4 +1,4 @@
-"""What a plan needs of its container and its GPU: the release of Bridge, least versions of products, the device."""
+"""What a plan needs from its container and GPU: the Bridge release, minimum product versions, and GPU facts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Target(JsonForm):
 
 @frozen
 class Need(JsonForm):
-    """The least version of a product in the container."""
+    """The minimum version of a product in the container."""
 
     product: str
     at_least: str
@@ -45,40 +45,40 @@ class Device(JsonForm):
     capability: tuple[int, ...]
     """CUDA compute capability, major and minor."""
     memory: int
-    """Bytes that torch tells as the total."""
+    """Total memory in bytes, as torch reports it."""
     sms: int
     """Streaming multiprocessors."""
     gpus_per_node: int
     nvlink_domain: int
-    """GPUs that NVLink connects."""
+    """Number of GPUs that NVLink connects."""
 
 
 def target(p: Program) -> Target:
-    """The release of Bridge, and the versions that the run states."""
+    """Return the Bridge release, and the product versions that the run states."""
     return Target(p.target, **{n: as_text(p.versions[v]) for n, v in PRODUCTS.items() if v in p.versions})
 
 
 def device(p: Program) -> Device:
-    """The facts that the verifier returns when Bridge queries the GPU; memory in bytes."""
+    """Return the GPU facts with which the verifier answers Bridge's queries; memory in bytes."""
     h = p.hardware
     capability = (int(h.capability), round(h.capability % 1 * 10))
     return Device(h.device, capability, int(h.total), h.sms, h.gpus_per_node, h.nvlink_domain)
 
 
 def needs(p: Program, env: Mapping[str, Any]) -> tuple[Need, ...]:
-    """The least versions that the laws require of the container, each with its law."""
+    """Return the minimum product versions that the laws require, each with its law."""
     bounds = ((r, bound(r.expr, env)) for r in p.of("require") if holds(r.when, env))
     return tuple(Need(*b, r.id, r.because) for r, b in bounds if b)
 
 
 def bound(e: ast.Expr, env: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The product and the version that a law requires by ``NAME >= version("...")``, in a row with the values `env`.
+    """Return the product and the version that a law requires by ``NAME >= version("...")``, given the values `env`.
 
-    None if the law requires none, or if its other conditions already decide it for this row.
+    None if the law requires no version, or if its other conditions already decide it for these values.
     """
     if not isinstance(e, ast.Binary):
         return None
-    if e.op in ("=>", "or"):  # the right side decides, unless the left one does
+    if e.op in ("=>", "or"):  # the right side matters only if the left side does not decide
         return bound(e.right, env) if bool(evaluate(e.left, env)) == (e.op == "=>") else None
     products = {**PRODUCTS, "bridge": BRIDGE}
     product = next((p for p, n in products.items() if isinstance(e.left, ast.Name) and n == e.left.id), None)
@@ -87,7 +87,7 @@ def bound(e: ast.Expr, env: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def text(every: tuple[Need, ...]) -> str:
-    """Print the container that the run needs: the least version of each product, with its reason."""
+    """Print the container that the run needs: the minimum version of each product, with its reason."""
     least: dict[str, Need] = {}
     for n in every:
         if n.product not in least or as_number(n.at_least) > as_number(least[n.product].at_least):

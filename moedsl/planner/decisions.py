@@ -30,7 +30,7 @@ class OtherValue(JsonForm):
     value: Any
     effect: str
     step_time: float | None = None
-    """Change of the step as a share; absent if a law refuses the value."""
+    """Change of the step time as a share; absent if a law refuses the value."""
 
 
 @frozen(kw_only=True)
@@ -50,11 +50,11 @@ class Decision(JsonForm):
     among: str | Absent | None = ABSENT
     """For an axis: the rule that gives the advice."""
     effect: str
-    """What changing it changes: execution, experiment or benchmark."""
+    """What changing the value affects: execution, experiment or benchmark."""
 
     @property
     def told(self) -> str:
-        """Its reason; of a pin also what the run would choose without it."""
+        """The reason; for a pinned value, also what the run would choose without the pin."""
         free = [f"without the pin {show(a.value)}, {a.effect}" for a in self.alternatives if self.origin == "pinned"]
         return "; ".join([self.because or "", *free])
 
@@ -78,7 +78,7 @@ class Measured(JsonForm):
 
 
 def build(chosen: Chosen, env: Mapping[str, Any], others: Mapping[str, tuple[OtherValue, ...]]) -> tuple[Decision, ...]:
-    """Decide every axis, derived value, size, field of Bridge and variable; `others` are other values by axis."""
+    """List a decision for each axis, derived value, size, Bridge field and variable; `others` has other axis values."""
     p, effects = chosen.problem.program, of_rules(chosen.problem.program.of("effect"))
     found = [_axis(chosen, a, json_value(env[a.name]), others[a.name]) for a in axes.AXES]
     for name in axes.DERIVED:
@@ -93,7 +93,7 @@ def build(chosen: Chosen, env: Mapping[str, Any], others: Mapping[str, tuple[Oth
         found.append(_entry(name, json_value(env[name]), origin, because, default))
     for rule in (r for kind in ("derive", "env") for r in applying(p, kind, env)):
         path = path_of(rule.name)
-        if rule.kind == "derive" and path in p.sets:  # a `set` of the run stands above the rule
+        if rule.kind == "derive" and path in p.sets:  # a `set` of the run overrides the rule
             found.append(_entry(rule.name, json_value(p.sets[path]), "pinned", "set by the run file"))
         else:
             found.append(_entry(rule.name, json_value(evaluate(rule.expr, env)), "derived", rule.because, rule))
@@ -105,7 +105,7 @@ def build(chosen: Chosen, env: Mapping[str, Any], others: Mapping[str, tuple[Oth
 
 
 def applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
-    """The first rule that holds for each name, in the order of the files, without names that the run sets."""
+    """Return the first rule that holds for each name, in the order of the files; skip names that the run sets."""
     names = dict.fromkeys(r.name for r in p.of(kind) if r.name not in p.sets)
     return [r for n in names if (r := first_of(p.named(kind, n), env)) is not None]
 
@@ -119,7 +119,7 @@ def _axis(chosen: Chosen, axis: axes.Axis, value: Any, others: tuple[OtherValue,
         because = "varied by `isolate`" if isolated else f"pinned by {origin.by}"
         found = _entry(axis.name, value, "pinned", because, others=others)
     elif len(problem.domains[axis.name]) > 1:
-        # by the phase's ranking, or what has run with this layout where the ranking cannot tell
+        # chosen by the phase's ranking; where that cannot tell, by how near a value is to layouts that have run
         code, preference = chosen.solution.rows[0].codes[axis.name], chosen.preference
         near = preference.reason(axis, code, rank.name) if preference else ""
         reasons = [near or f"best by {rank.name}", *(f"{show(a.value)} is {a.effect}" for a in others[:2])]
@@ -136,7 +136,7 @@ def _entry(
     name: str, value: Any, origin: str, because: str | None, rule: Rule | None = None, cites: Sequence[str] = (),
     others: tuple[OtherValue, ...] = (),
 ) -> Decision:  # fmt: skip
-    """A decision by a rule, if by any, with the sources of that rule and further `cites`."""
+    """Make a decision; its sources are its rule's sources, if there is a rule, and `cites`."""
     cite = tuple(dict.fromkeys([*(rule.cites if rule else ()), *cites]))
     return Decision(
         name=name, value=value, origin=origin, rule=rule and rule.id, because=because, cite=cite, alternatives=others,
@@ -147,14 +147,16 @@ def _entry(
 def other_values(
     chosen: Chosen, row: Row, near: Sequence[Neighbour], free: Mapping[str, Row], known: Known
 ) -> dict[str, tuple[OtherValue, ...]]:
-    """For each axis, the other values that the solver chose from, with all else as it is; for one of the pins that are
-    worth telling, the value without the pin, of the layout in `free`."""
+    """Return each axis's other values with their effects.
+
+    They are the values that the solver chose from, with all else unchanged. For a pinned axis in `free`, it is the
+    value in the best layout without that pin."""
     found: dict[str, list[OtherValue]] = {a.name: [] for a in axes.AXES}
     for n in near:
         effect, longer = neighbours.effect(n, row), None
         if n.refused_by is None:
             longer = n.step_time / row.step_time - 1
-            if longer < 0:  # why the plan does not have a faster one
+            if longer < 0:  # say why the plan does not have this faster value
                 farther = ", but farther from what has run" if chosen.preference else ""
                 effect += neighbours.outranked(chosen.compiled, n, row) or farther
         found[n.axis].append(OtherValue(axes.BY_NAME[n.axis].decode(n.code), effect, longer))

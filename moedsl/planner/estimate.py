@@ -1,7 +1,7 @@
 """The estimates of a plan: memory by stage with its verdict, step time with its interval, a VLM's parts, useful tokens.
 
-`known` prices the plan and other layouts with every constant moved, which gives the interval of the step and the
-layouts that the estimate cannot tell apart.
+`known` prices the plan and other layouts with every constant varied. This gives the interval of the step time, and the
+layouts that are as fast as the plan within the estimate's error.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from moedsl.support.json_form import ABSENT, Absent, JsonForm
 from moedsl.support.text import table, wrapped
 
 MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
-"""What memory holds, as `Stage` and `Part` have it in GiB."""
+"""The kinds of memory; `Stage` and `Part` have each in GiB."""
 
 
 @frozen
 class Stage(JsonForm):
-    """One pipeline stage on its most loaded rank."""
+    """The memory of one pipeline stage, on its most loaded rank."""
 
     stage: int
     """Position in the pipeline, from 0."""
@@ -44,7 +44,7 @@ class Stage(JsonForm):
     params: int
     """Parameters on a rank."""
     expert_params: int
-    """Parameters of routed experts among these."""
+    """Parameters of routed experts, which `params` includes."""
     weights_gib: float
     gradients_gib: float
     optimizer_gib: float
@@ -59,9 +59,9 @@ class Range(JsonForm):
 
     name: str
     lower_gib: float
-    """Low case, GiB; of an uncertain term relative to its best estimate."""
+    """Low case, GiB; for uncertain terms, relative to the best estimate."""
     upper_gib: float
-    """High case, GiB."""
+    """High case, GiB; for uncertain terms, relative to the best estimate."""
     because: str
 
 
@@ -76,7 +76,7 @@ class Outside(JsonForm):
 
 @frozen
 class CertainLayout(JsonForm):
-    """The best layout that FITS."""
+    """The best layout with the verdict FITS, compared with a TIGHT plan."""
 
     changes: Mapping[str, Any]
     """Axes that differ from the plan, with their values."""
@@ -87,10 +87,10 @@ class CertainLayout(JsonForm):
 
 @frozen
 class Certain(JsonForm):
-    """The best layout that FITS, for a plan that is TIGHT."""
+    """The search for the best layout that FITS, made if the plan is TIGHT."""
 
     within: float | None
-    """How much longer its step may be, as a share; null if every layout was tried."""
+    """Largest increase of the step time that was allowed, as a share; null if every layout was tried."""
     layout: CertainLayout | None
 
 
@@ -104,11 +104,11 @@ class Faster(JsonForm):
     lower_gib: float
     """Low case of all memory on the GPU."""
     upper_gib: float
-    """High case of all memory on the GPU: more than it has."""
+    """High case of all memory on the GPU: more than the GPU has."""
     step_time_s: float
     against_plan: str
     statement: str
-    """What the run file has to state."""
+    """The statement for the run file that chooses this layout."""
 
 
 @frozen
@@ -118,7 +118,7 @@ class Memory(JsonForm):
     peak_gib: float
     """Best estimate of the peak."""
     capacity_gib: float
-    """Memory of the GPU by its data sheet; a plan counts with `visible_gib`."""
+    """Memory of the GPU by its data sheet; plans use `visible_gib` instead."""
     stages: tuple[Stage, ...]
     covers: str
     """What the estimate includes."""
@@ -127,7 +127,7 @@ class Memory(JsonForm):
     upper_gib: float
     """High case of the peak, with memory outside torch."""
     visible_gib: float
-    """Memory that the driver shows, in which all memory on the GPU must fit; the page prints it."""
+    """GPU memory that the driver shows: the limit for all memory in use. The page prints it."""
     verdict: str
     """FITS, TIGHT or DOES NOT FIT."""
     because: str
@@ -178,7 +178,7 @@ def _ranges(terms: Iterable[Spread | OutsidePart]) -> tuple[Range, ...]:
 
 
 def memory_text(m: Memory) -> str:
-    """Print the peak, the verdict with its bounds, and a table with a line for each run of equal stages."""
+    """Print the peak, the verdict with its bounds, and a table that joins neighbouring equal stages into one row."""
     seen = [u for u in m.unknown if max(-u.lower_gib, u.upper_gib) >= 0.05]
     moves = ", ".join(f"{u.name} {u.lower_gib:+.1f} to {u.upper_gib:+.1f}" for u in seen)
     spans = [(p.name, f"{p.lower_gib:.1f}", f"{p.upper_gib:.1f}") for p in m.outside.parts]
@@ -214,7 +214,7 @@ def _changes(changes: Mapping[str, Any]) -> str:
 
 @frozen
 class Covers(JsonForm):
-    """What the estimate of time includes."""
+    """What the time estimate includes."""
 
     step_time: str
 
@@ -232,7 +232,7 @@ class Part(JsonForm):
     buffers_gib: float
     total_gib: float
     time_s: float
-    """Seconds of a step."""
+    """Seconds in a step."""
     share: float
     """Share of the step."""
 
@@ -263,25 +263,25 @@ class VisionNote(JsonForm):
 
 @frozen
 class Leaning(JsonForm):
-    """A constant that the step leans on, or a part of its time that differs from run to run."""
+    """A constant that the step time depends on, or a part of it that differs from run to run."""
 
     constant: str
     """Its name; "uneven tokens" and "launches" are parts of the time."""
     moves: float
-    """How far one standard deviation of it moves the step, as a share."""
+    """Change of the step time for one standard deviation, as a share."""
     about: str
 
 
 @frozen
 class Interval(JsonForm):
-    """The interval in which nine of ten steps lie."""
+    """The interval that contains the step time of nine in ten runs."""
 
     lower_s: float
     upper_s: float
     leans_on: tuple[Leaning, ...]
-    """What moves it most."""
+    """What changes the step time most."""
     unlike: tuple[str, ...]
-    """How the run differs from all that the constants were fitted to; each makes the interval wider."""
+    """How the run differs from all runs that the constants were fitted to; each difference widens the interval."""
 
 
 @frozen
@@ -308,7 +308,7 @@ class Estimate(JsonForm):
 
 
 def build(chosen: Chosen, row: Row, env: Mapping[str, Any], memory: Memory, interval: Interval) -> Estimate:
-    """Estimate the speed of a layout whose memory and interval are known; a VLM has its parts too."""
+    """Estimate a layout's speed, given its memory and interval; for a VLM also its parts."""
     cost, tokens = chosen.cost, env["global_batch"] * env["seq"]
     estimate = Estimate(
         memory=memory,
@@ -325,21 +325,21 @@ def build(chosen: Chosen, row: Row, env: Mapping[str, Any], memory: Memory, inte
 
 
 def useful_share(p: Program, env: Mapping[str, Any]) -> float:
-    """The share of tokens that train: an image's carry no loss, and samples whose lengths are known have padding."""
+    """Return the share of tokens that train: without image tokens and, if sample lengths are known, padding."""
     held = held_by(p, env)
     image, seq = p.model.vision.image_tokens if p.model.vision else 0, int(env["seq"])
     return held.useful if held else max(seq - image, 0) / seq
 
 
 def useful_rate(chosen: Chosen, codes: Mapping[str, int], step: float) -> float:
-    """Tokens that train per second and GPU in one layout, of a step that takes so long."""
+    """Return the tokens that train per second and GPU in one layout, for a step of `step` seconds."""
     p = chosen.problem.program
     env = chosen.environment(codes) if p.samples and p.samples.lengths else chosen.problem.values
     return useful_share(p, env) * float(chosen.cost.tokens_per_second_per_gpu(step))
 
 
 def held_by(p: Program, env: Mapping[str, Any]) -> Filled | None:
-    """What a sequence of samples holds; None if the run does not say their lengths."""
+    """Return how samples fill a sequence; None if the run does not state their lengths."""
     if not (p.samples and p.samples.lengths):
         return None
     return filled(p.samples.lengths, int(env["seq"]), bool(env["pack"]), int(env[LetName.SAMPLE_MULTIPLE]))
@@ -347,7 +347,7 @@ def held_by(p: Program, env: Mapping[str, Any]) -> Filled | None:
 
 @frozen
 class Known:
-    """The interval of the plan's step, and the codes of layouts whose steps cannot be told from it."""
+    """The interval of the plan's step time, and the codes of layouts that are as fast within the estimate's error."""
 
     interval: Interval
     close: frozenset[tuple[int, ...]]
@@ -357,7 +357,10 @@ class Known:
 
 
 def known(cost: Cost, row: Row, others: Sequence[tuple[Mapping[str, int], float]]) -> Known:
-    """Price the plan and other layouts, each with its step time, with every constant moved, all at once."""
+    """Vary every constant to find the interval of the plan's step, and which `others` are as fast within the error.
+
+    `others` has the codes and step time of each layout; all are priced at once.
+    """
     every = [(row.codes, row.step_time), *others]
     cols = {name: np.array([codes[name] for codes, _ in every]) for name in row.codes}
     steps = np.array([t for _, t in every])
@@ -376,7 +379,7 @@ def _key(codes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> Estimate:
-    """Add the parts of a VLM and the effect of freezing each; a vision share from `floor` on has a note."""
+    """Add a VLM's parts and the effect of freezing each; add a note if vision takes at least the share `floor`."""
     p, cost = chosen.problem.program, chosen.cost
     if p.model.vision is None:
         return estimate
@@ -393,7 +396,7 @@ def _with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> E
         for part in report
     )
     freeze = list[Freeze]()
-    for word in VLM_WORDS:  # the layout with this part frozen, compared with it trained; the plan has one of these
+    for word in VLM_WORDS:  # compare the layout with this part frozen and trained; the plan is one of the two
         other, is_frozen = evolve(cost, freeze=cost.freeze ^ {word}), word in cost.freeze
         plan = (row.peak_memory, row.step_time)
         changed = (float(other.memory(row.codes)[0]), float(other.time(row.codes)[0]))
@@ -420,8 +423,9 @@ def text(e: Estimate) -> str:
 
 
 def parts_text(e: Estimate, mock: Sequence[str]) -> str:
-    """Print the parts of a VLM, GiB on a rank of the first stage and seconds of a step; empty for a text model. `mock`
-    is what rules say of mock data."""
+    """Print a VLM's parts, in GiB on a rank of the first stage and seconds of a step; empty for a text model.
+
+    `mock` is what rules say about mock data."""
     if e.parts is None:
         return ""
     rows: list[tuple[str, ...]] = [("part", "parameters", *MEMORY, "total GiB", "s a step", "share")]

@@ -50,10 +50,10 @@ LENGTH = 12
 def values(
     p: Program, gpus: int, words: Mapping[str, Any], derived: Mapping[str, Any], effects: Effects
 ) -> dict[str, Any]:
-    """Every value of a run that affects more than its execution, by keyword or by Bridge field.
+    """Return every value of a run that affects more than its execution, by keyword or by Bridge field.
 
-    `words` are the values of layout, batch and policy. A field that the user sets and no effect names is included: it
-    may change what the model learns.
+    `words` are the values of layout, batch and policy. A field that the user sets is included if no `effect` rule names
+    it: it may change what the model learns.
     """
     method = {"adapter": p.adapter.method} if p.adapter else {}
     run = {"model": p.model.name, "task": p.task, **method, "phase": p.phase, "gpus": gpus, "hardware": p.hardware.name}
@@ -67,12 +67,12 @@ def values(
 
 
 def packing(c: Chosen) -> dict[str, bool]:
-    """Whether the run packs its samples, if it reads any."""
+    """Return whether the run packs its samples, by keyword; empty if it reads none."""
     return {"pack": c.problem.values["pack"]} if c.problem.program.samples else {}
 
 
 def settings(*sections: Layout | Batch | Policy) -> dict[str, Any]:
-    """The values in sections of a plan whose names are keywords of the language; the rest is commentary."""
+    """Return the values in sections of a plan whose names are keywords of the language."""
     return {n: v for s in sections for n, v in s.to_json().items() if n in WORDS}
 
 
@@ -83,9 +83,9 @@ def fingerprint(values: Mapping[str, Any], facts: str = "") -> str:
 
 
 def facts_of(model: Model) -> str:
-    """Write the architecture as text: models of the same name but different facts are different experiments.
+    """Write the architecture as text: models with the same name but different facts are different experiments.
 
-    Defaults are left out, so that a fact which the language gains changes no experiment of models without it.
+    Defaults are left out, so that adding a fact to the language changes no fingerprint of models that do not state it.
     """
     return json.dumps(_stated(model), sort_keys=True, default=_stated)
 
@@ -98,11 +98,11 @@ def _stated(facts: Model | Vision) -> dict[str, Any]:
 def experiment(
     c: Chosen, words: Mapping[str, Any], derived: Mapping[str, Any], decisions: Sequence[Decision]
 ) -> Experiment:
-    """The experiment of a plan: values, fingerprint, origins, and the values that make it a benchmark."""
+    """Build a plan's experiment: values, fingerprint, origins, and the values that make it a benchmark."""
     p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
     found = values(p, c.problem.gpus, {**words, **packing(c)}, derived, effects)
     decided = {d.name: d.origin for d in decisions}
-    # `precision fp8` names a format for each GPU, and rules choose the one of this GPU
+    # `precision fp8` stands for a different format on each GPU: rules choose this GPU's
     pinned = dict.fromkeys((*p.sets, *(["precision"] if p.precision not in ("", "auto") else [])), "pinned")
     stated, origins = dict.fromkeys((*p.spans, *p.vlm), "pinned"), dict[str, str]()
     for n in found:
@@ -112,12 +112,12 @@ def experiment(
 
 
 def benchmarks(values: Mapping[str, Any], effects: Effects) -> tuple[Benchmark, ...]:
-    """The values that make a run a benchmark, with reasons."""
+    """List the values that make a run a benchmark, with reasons."""
     return tuple(Benchmark(n, v, effects.reason(n, v)) for n, v in values.items() if effects.is_benchmark(n, v))
 
 
 def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
-    """Note what affects a comparison of losses: values of the experiment that moedsl chose, and sweeps over them."""
+    """Note what affects a comparison of losses: experiment values that moedsl chose, and sweeps over such values."""
     sweeps: dict[str, list[Chosen]] = {}
     for c in chosen:
         p, domains, layout = c.problem.program, c.problem.domains, c.solution.rows[0].layout

@@ -1,9 +1,9 @@
-"""Choose one layout for every variant of an axis, so that a comparison of them compares only that axis.
+"""Choose one layout for all variants of an axis, so that comparing them compares only that axis.
 
-The layout is the best by the phase's ranking with the first variant, among those that are legal for every variant: the
-laws of the other variants, applied to the same row with the isolated axis changed, join those of the first. The search
-is the usual one, so the choice is exact. Without such a layout, the conflict is explained: one variant has none of its
-own, or several conflict.
+Among the layouts that are legal for every variant, it is the best for the first variant by the phase's ranking. Each
+row must also obey the other variants' laws, with the isolated axis changed. The search is the usual one, so the choice
+is exact. If there is no such layout, the conflict is explained: one variant has no layout at all, or several have none
+in common.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Dia
         if not solution.rows:
             continue
         chosen = list[Chosen]()
-        for arm in arms:  # the first one also has the next best layouts
+        for arm in arms:  # only the first variant also gets the next best layouts
             rows = (price(arm, solution.rows[0]), *(solution.rows[1:] if arm is arms[0] else ()))
             compiled = with_laws(arm.chosen.compiled, [a for a in arms if a is not arm])
             solved = Solution(rows, solution.legal, solution.priced)
@@ -55,22 +55,23 @@ def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Dia
 
 @frozen
 class Arm:
-    """One variant, compiled. `problem` has the domains of the first variant except on the isolated axis."""
+    """One compiled variant; its problem has the first variant's domains except on the isolated axis."""
 
     variant: Variant
     chosen: Chosen
 
     def table(self, t: Table) -> Table:
-        """Convert the rows of another arm to this one."""
+        """Convert another variant's rows to this variant."""
         own = {a: np.full(t.rows, code) for a, code in self.variant.codes.items() if a in axes.BY_NAME}
         assumed = {n: t[n] for n in (*axes.BY_NAME, *COSTS) if n in t and n not in t.axes}
         return Table({**t.axes, **own}, {**self.chosen.problem.codes, **assumed}, self.chosen.compiled.lets)
 
 
 def compile_arms(p: Program, gpus: int | None, must_fit: str) -> tuple[Arm, ...]:
-    """Compile every variant, its values pinned in place of the isolation, in one case of the memory estimate.
+    """Compile every variant with its values pinned, in one case of the memory estimate.
 
-    Where a default or a phase would give a variant other domains than the first one, it has those of the first.
+    Except on the isolated axis, all variants use the first one's domains, even where a default or a phase would give
+    them others.
     """
     assert p.isolate is not None
     span, arms, base = p.isolate.span, list[Arm](), None
@@ -97,18 +98,18 @@ def compile_arms(p: Program, gpus: int | None, must_fit: str) -> tuple[Arm, ...]
 
 
 def search(arms: Sequence[Arm], keep: int = KEEP) -> Solution:
-    """Search the best layouts of the first arm that are legal for the others too."""
+    """Find the first variant's best layouts among those that are legal for the other variants too."""
     first = arms[0].chosen
     return Search(with_laws(first.compiled, arms[1:]), first.cost, keep=keep).run()
 
 
 def with_laws(c: Compiled, others: Sequence[Arm]) -> Compiled:
-    """Add the laws of other arms as laws on this one's rows; they no longer need what their variant fixes."""
+    """Add other variants' laws to this variant; they no longer need the values that their variant fixes."""
 
     def joint(arm: Arm, law: Law) -> Law:
         if not law.priced:
             return evolve(law, needs=law.needs - frozenset(arm.variant.codes), value=lambda t: law.value(arm.table(t)))
-        # applied when every axis is bound, because the arm has its own prices
+        # applied when every axis is bound, because the other variant has its own prices
         needs = law.needs | frozenset(axes.BY_NAME)
         return evolve(law, needs=needs, value=lambda t: law.value(priced_table(arm, t, law.needs)))
 
@@ -116,14 +117,14 @@ def with_laws(c: Compiled, others: Sequence[Arm]) -> Compiled:
 
 
 def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
-    """The rows of another arm with this one's prices: its peak, and what else a law needs."""
+    """Convert another variant's rows to this variant, and add the prices that a law needs: memory and step time."""
     here, cost = arm.table(t), arm.chosen.cost
     memory = memory_prices(cost, [n for n in MEMORY if n in needs], here)
     return here.with_columns(**memory, **({"step_time": cost.time(here)} if "step_time" in needs else {}))
 
 
 def price(arm: Arm, row: Row) -> Row:
-    """A row of another arm, priced and ranked for this one by the search itself."""
+    """Price and rank another variant's row for this variant, by the search itself."""
     codes = {**row.codes, **{a: c for a, c in arm.variant.codes.items() if a in axes.BY_NAME}}
     compiled = arm.chosen.compiled
     problem = evolve(compiled.problem, domains={a: np.array([c]) for a, c in codes.items()})
@@ -134,16 +135,16 @@ ID = "solve.isolation"
 
 
 def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
-    """Make one error for each variant without a layout of its own, else one for the smallest set that has none."""
+    """Make an error for each variant without any layout, else one for two variants, or all, without a common one."""
     assert p.isolate is not None
     own = [(arm, search([arm], keep=1).rows) for arm in arms]
     alone = [arm for arm, rows in own if not rows]
     if alone:
         out = list[Diagnostic]()
-        for arm in alone:  # each conflict as for a run of its own
+        for arm in alone:  # explain each conflict as for a separate run
             found, v = diagnostic(analyse(arm.chosen)), arm.variant
             ways = _drop(p, alone) or (f"write another value in place of `{v.label}`, or drop the isolation",)
-            # a way out may not give up the value that the variant is there for
+            # do not propose to drop the value that the variant stands for
             given_up = tuple(f"write `pin {a}=" for a in v.codes)
             help = (*ways, *(h for h in found.help if not h.startswith(given_up)))
             out.append(evolve(found, message=f"with {p.isolate.axis} {v.label}: {found.message}", help=help))
@@ -177,7 +178,7 @@ def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:
 
 
 def _drop(p: Program, arms: Sequence[Arm]) -> tuple[str, ...]:
-    """Write the statement without some variants, if two or more remain."""
+    """Propose the statement without some variants, if two or more remain."""
     assert p.isolate is not None
     out = [arm.variant.label for arm in arms]
     left = [v.label for v in p.isolate.variants if v.label not in out]

@@ -30,7 +30,7 @@ class RanksBy(JsonForm):
 
 @frozen
 class Opened(JsonForm):
-    """An axis and the values that a phase allows it."""
+    """An axis and its values that a phase allows."""
 
     axis: str
     values: tuple[Any, ...]
@@ -43,10 +43,10 @@ class Opened(JsonForm):
 
 @frozen(kw_only=True)
 class Gain(JsonForm):
-    """A layout compared with another one."""
+    """A layout compared with another layout."""
 
     phase: str | None = None
-    """The earlier phase, if the other layout is from one."""
+    """The earlier phase that the other layout is from, if any."""
     changes: Mapping[str, Any]
     """Axes with their new values."""
     step_time_s: float
@@ -69,7 +69,7 @@ class NextPhase(JsonForm):
 
 @frozen
 class Folding(JsonForm):
-    """Whether attention and experts have meshes of their own."""
+    """Whether attention and experts have separate meshes."""
 
     folded: bool
     shared_mesh: Gain | Absent | None = ABSENT
@@ -85,18 +85,18 @@ class Ladder(JsonForm):
     open: tuple[Opened, ...]
     held: tuple[Opened, ...]
     from_: Gain | None
-    """The gain of this phase over the one before it."""
+    """The gain of this phase over the phase before it."""
     next: tuple[NextPhase, ...]
     folding: Folding
     notes: tuple[Note, ...]
 
 
 AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
-"""The next phases, up to the first that may change the layout."""
+"""For each phase, the phases after it, up to the first that may change the layout."""
 
 
 def of_run(chosen: Chosen) -> Ladder:
-    """Build the ladder of a plan whose file has one phase; the next phase is solved for it."""
+    """Build the ladder of a run without a workflow; its next phase is solved here."""
     p, gpus = chosen.problem.program, chosen.problem.gpus
     phases = (phase for phase in AFTER[p.phase] if phase != "profile")
     ahead = {phase: plan_for(evolve(p, phase=phase, gpus=gpus), gpus, keep=1) for phase in phases}
@@ -104,7 +104,7 @@ def of_run(chosen: Chosen) -> Ladder:
 
 
 def of_workflow(every: Sequence[Chosen]) -> dict[str, Ladder]:
-    """Build the ladder of each run of a file's workflows, by name; the phases are solved already."""
+    """Build the ladder of each run in a workflow, by name; its phases are already solved."""
     out: dict[str, Ladder] = {}
     for chosen in every:
         if (p := chosen.problem.program).workflow is not None:
@@ -120,7 +120,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
     env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
     rank, shared = chosen.compiled.ranks[0].rule, bool(env[LetName.SHARED_MESH])
     blocks = (Block.LADDER,) if p.workflow else (Block.LADDER, Block.LADDER_ALONE)
-    settled = p.phase == "profile" and before is not None  # the layout is that of scale
+    settled = p.phase == "profile" and before is not None  # profiling keeps the layout of the scale phase
     several = [a for a in axes.AXES if len(problem.domains[a.name]) > 1]
     origins = ((a, problem.origins[a.name]) for a in axes.AXES if a not in several)
     held = [a for a, o in origins if isinstance(o, Rule) and o.kind == "candidates"]  # candidates of a single value
@@ -145,7 +145,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
 
 
 def _axis(c: Chosen, axis: axes.Axis) -> Opened:
-    """The legal values of an axis, with the rule that lists them if one does."""
+    """Return the legal values of an axis, and the rule that lists them, if any."""
     origin = c.problem.origins[axis.name]
     rule = origin if isinstance(origin, Rule) else None
     return Opened(
@@ -159,8 +159,9 @@ def _axis(c: Chosen, axis: axes.Axis) -> Opened:
 
 
 def _next(chosen: Chosen, phase: str, later: Chosen | None) -> NextPhase:
-    """A later phase, with the axes to which it adds values. Profiling changes nothing; `solved` is false if the phase
-    has no layout."""
+    """Describe a later phase and the axes to which it adds values; profiling changes nothing.
+
+    `solved` is false if the phase has no layout."""
     opens: list[Opened] = []
     if phase == "profile":
         later = chosen
@@ -191,7 +192,7 @@ def text(ladder: Ladder) -> str:
         lines.append(f"  since {_name(ladder.from_.phase or '')}: {_gain_text(ladder.from_)}")
     for verb, opened in (("may change", ladder.open), ("holds", ladder.held)):
         by_reason: dict[str, list[str]] = {}
-        for o in opened:  # an axis has its values if a rule lists them
+        for o in opened:  # print the values of an axis only if a rule lists them
             because = f"advice: {o.because}" if o.advice else o.because or ""
             axis = f"{o.axis} {_values(o)}" if o.advice else o.axis
             by_reason.setdefault(because, []).append(axis)

@@ -1,4 +1,4 @@
-"""The layout of a plan, its batch and its policy, what it reads and trains, and the racks of its groups."""
+"""A plan's layout, batch, policy, samples and adapter, and the racks on which its groups are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TYPES = {"int": "int", "flag": "bool", "enum": "str", "set": "Sequence[str]"}
 
 
 def _with_axes(*first: str) -> Callable[[type, list[Attribute[Any]]], list[Attribute[Any]]]:
-    """Make a hook of attrs that gives a class these fields first, and a field for each axis that it does not state."""
+    """Make an attrs hook that puts these axes first among a class's fields, and adds those that the class lacks."""
 
     def fields_of(cls: type, stated: list[Attribute[Any]]) -> list[Attribute[Any]]:
         more = [n for n in first if n not in cls.__annotations__]
@@ -64,16 +64,16 @@ class Layout(JsonForm):
 
 @frozen
 class Against4k(JsonForm):
-    """The batch compared with that of the same run at 4k tokens and as many tokens a step."""
+    """The batch compared with the batch of the same run at 4k, with equal tokens a step."""
 
     seq: int
     dp: int
     num_microbatches: int
     global_batch: int
     accumulation_for_same_batch: int
-    """Microbatches that the batch at 4k would need here."""
+    """Microbatches needed here for as many sequences as at 4k."""
     batch_for_same_accumulation: int
-    """Sequences here in as many microbatches as at 4k."""
+    """Sequences in a step here with as many microbatches as at 4k."""
     text: str
 
 
@@ -130,13 +130,13 @@ class SamplesPlan(JsonForm):
     pack: bool
     """Whether a sequence holds several samples; otherwise one, padded to the full length."""
     multiple: int
-    """A packed sample is padded to a multiple of as many tokens."""
+    """Each packed sample is padded to a multiple of this many tokens."""
     lengths: Sequence[float]
-    """Tokens of a sample in equally large groups, as the run states them; empty if it does not."""
+    """Tokens in a sample for each of equally large groups of samples, as the run states; empty if it does not."""
     per_sequence: float | None
-    """Samples of a sequence in the mean; null without lengths."""
+    """Mean number of samples in a sequence; null if `lengths` is empty."""
     span: float | None
-    """Tokens of the sample that a token is in, in the mean over the tokens; null without lengths."""
+    """Mean over tokens of the length of the sample that contains the token; null if `lengths` is empty."""
 
 
 @frozen
@@ -151,16 +151,16 @@ class AdapterPlan(JsonForm):
     targets: Sequence[str]
     """Megatron's names of the modules that have an adapter."""
     experts: str
-    """shared: one adapter for all experts of a layer; each: one for each; outer: one for each,
-    whose side at the hidden state all share; none: routed experts have none."""
+    """shared: one adapter for all experts of a layer; each: one for each expert; outer: one for each expert,
+    but all share the side at the hidden state; none: routed experts have no adapter."""
     normalized: bool
-    """Whether experts have the rank over the experts of a token."""
+    """Whether the rank of expert adapters is divided by the experts that a token is routed to."""
     regather: bool
     """Whether an input that TP gathers is gathered again in backward."""
     params: int
     """Parameters of the adapters, each counted once."""
     share: float
-    """The same over all parameters of the model."""
+    """`params` over all parameters of the model."""
 
 
 def layout(p: Program, env: Mapping[str, Any]) -> Layout:
@@ -180,7 +180,7 @@ def policy(p: Program, env: Mapping[str, Any]) -> Policy:
 
 
 def samples(p: Program, env: Mapping[str, Any]) -> SamplesPlan | None:
-    """How samples fill the sequences; None if the run reads none."""
+    """Describe how samples fill the sequences; None if the run reads no samples."""
     s, held = p.samples, held_by(p, env)
     if s is None:
         return None
@@ -190,7 +190,7 @@ def samples(p: Program, env: Mapping[str, Any]) -> SamplesPlan | None:
 
 
 def adapter(p: Program) -> AdapterPlan | None:
-    """What is trained instead of all weights, each adapter of a shared expert counted once."""
+    """Describe the adapters that are trained instead of all weights; None if all weights are trained."""
     a, whole = p.adapter, pipeline.layout_for(p.model, 1, 1)
     if a is None or whole is None:
         return None
@@ -240,44 +240,44 @@ def adapter_text(a: AdapterPlan) -> str:
 
 @frozen
 class AxisOnRacks(JsonForm):
-    """The groups of one axis."""
+    """The racks and rails that one axis's groups span."""
 
     axis: str
     size: int
-    """Ranks of a group."""
+    """Ranks in a group."""
     racks: int
-    """Racks of the group that is on most of them."""
+    """Racks that the most spread-out group spans."""
     rails: int | None
-    """Rails of the group that is on most of them; null if the cluster states none."""
+    """Rails that the most spread-out group spans; null if the cluster states no rails."""
 
 
 @frozen
 class Racks(JsonForm):
-    """The racks of the job, if its nodes are given out rack by rack."""
+    """The racks of the job, if its nodes are allocated rack by rack."""
 
     nodes_per_rack: int
-    """Nodes below one leaf switch, or one for each rail, as the cluster states them."""
+    """Nodes below one leaf switch (or one switch for each rail), as the cluster states."""
     nodes_used: int
-    """Nodes of a rack that the job takes, so that expert groups stay whole."""
+    """Nodes that the job uses in each rack, so that expert groups stay whole."""
     racks: int
-    """Racks of the job."""
+    """Number of racks that the job uses."""
     rails: int | None
-    """Network adapters of a node that have a switch each; null if the cluster states none."""
+    """Network adapters of a node, each with its own switch; null if the cluster states none."""
     expert_groups: int
-    """Groups among which tokens are exchanged: those of ep and etp."""
+    """Number of groups of ep x etp ranks, which exchange tokens."""
     expert_groups_inside: int
-    """Those within a rack."""
+    """Number of expert groups that stay within a rack."""
     axes: tuple[AxisOnRacks, ...]
 
 
 def racks(layout: Mapping[str, Any], gpus: int, h: Hardware, site: Site) -> Racks | None:
-    """The racks of a job; None if the cluster states none, or if the job is on one node."""
+    """Find the racks of a job; None if the cluster states no racks, or if the job is on one node."""
     node = h.gpus_per_node
     if not site.nodes_per_rack or gpus <= node:
         return None
     on = machines(layout, gpus, node, h.nvlink_domain, site.nodes_per_rack, site.rails)
     experts = spans(rows(layout, "etp", "ep"), on.racks)
-    # of the groups of an axis, the one that crosses most
+    # for each axis, the group that spans the most racks or rails
     groups = {a: rows(layout, a) for a in dict.fromkeys((*axes.ATTENTION, *axes.EXPERTS)) if layout[a] > 1}
     most = {a: [int(spans(g, at).max()) for at in (on.racks, on.on_rails)] for a, g in groups.items()}
     return Racks(

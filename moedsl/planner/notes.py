@@ -1,4 +1,4 @@
-"""Notes on a plan, which a reader should know first: the run itself, little time to train, a doubtful fit."""
+"""Notes on a plan that a reader should see first: on the run itself, low goodput, a doubtful fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moedsl.support.text import counted, duration
 
 
 def notes(c: Chosen) -> list[Diagnostic]:
-    """Note a doubtful fit, the number of GPUs, mock data, little time to train, the batch, and ignored advice."""
+    """Note a doubtful fit, the number of GPUs, mock data, low goodput, ignored advice, the batch, and missing saves."""
     p = c.problem.program
     gpus = [smallest(p, c.problem.gpus)] if p.gpus is None else whole_nodes(p, p.gpus)
     about_run = [*tight(c), *gpus, *no_proxy(c.problem), *low_goodput(c)]
@@ -30,7 +30,7 @@ def notes(c: Chosen) -> list[Diagnostic]:
 
 
 def whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
-    """Note a run on more than one node whose GPUs are not whole nodes."""
+    """Note a run on several nodes that does not use whole nodes."""
     node = p.hardware.gpus_per_node
     if gpus <= node or gpus % node == 0:
         return []
@@ -46,7 +46,7 @@ def smallest(p: Program, gpus: int) -> Diagnostic:
 
 
 def no_proxy(problem: Problem) -> list[Diagnostic]:
-    """Note what the `measured` rule of mock data says, if the run meets its condition."""
+    """Note what the `measured` rule about mock data says, if the run meets the rule's condition."""
     p = problem.program
     where = p.spans.get("data") or p.spans.get("vlm") or p.spans.get("model") or p.spans["hardware"]
     return [
@@ -57,11 +57,11 @@ def no_proxy(problem: Problem) -> list[Diagnostic]:
 
 
 DAY = 86400.0
-"""Seconds; a run that trains for longer should save."""
+"""Seconds in a day; a run that trains longer should save checkpoints."""
 
 
 def unsaved(c: Chosen) -> list[Diagnostic]:
-    """Warn of a run that states a length of more than a day, and saves no checkpoint."""
+    """Warn of a run that saves no checkpoint, if its stated length is more than a day."""
     p, known = c.problem.program, c.problem.values
     steps = p.sets.get("train.train_iters") or known["run_tokens"] / (c.problem.global_batch * known["seq"])
     seconds = known["run_seconds"] or steps * c.solution.rows[0].step_time
@@ -81,26 +81,26 @@ def unsaved(c: Chosen) -> list[Diagnostic]:
 AROUND = 1.0
 """Largest difference of a near batch from the run's, as a share: up to twice the batch."""
 WORTH = 1.05
-"""Least gain in tokens a second, as a multiple, that makes the note a warning."""
+"""The note becomes a warning if a near batch gives at least this many times the tokens a second."""
 MOST = 3
 """Number of near batches that are solved, the nearest first."""
 
 
 def uneven_batch(chosen: Chosen) -> list[Diagnostic]:
-    """Note that the batch limits the replicas and a near batch allows more; warn if that batch is faster.
+    """Note that the batch limits data parallelism and a near batch allows more; warn if that batch is faster.
 
-    The most replicas of a batch divide both the GPUs and its microbatches.
+    The largest dp of a batch is the greatest common divisor of its microbatches and the GPUs.
     """
     p, batch, gpus = chosen.problem.program, chosen.problem.global_batch, chosen.problem.gpus
     micro = pin.code if (pin := p.pins.get("micro_batch")) is not None else 1
-    # The law that the replicas divide the batch, if the run has it
+    # The law that dp must divide the batch, if the run has it
     law = next((w for w in chosen.compiled.laws if {"global_batch", "dp"} <= names(w.rule.expr)), None)
     varied = (p.spans.get("sweep"), p.isolate.span if p.isolate else None)
     stated = "batch" in p.spans and p.spans["batch"] not in varied
     now, most = _replicas(chosen), gcd(batch // micro, gpus)
     if law is None or not stated or now != most:
         return []
-    # Near batches, the nearest first; a farther one is tried only if it allows still more replicas
+    # Near batches, the nearest first; try a farther one only if it allows still more replicas
     every = nearby(chosen.compiled, Size("global_batch", "batch", batch, p.spans["batch"]))
     near = [n for n in every if abs(n - batch) < AROUND * batch and n % micro == 0]
     tried = list[int]()
@@ -161,7 +161,7 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
 
 
 def _helps(c: Chosen, now: Saving) -> Iterator[str]:
-    """What leaves more time, each with its goodput: the best interval, then one change besides it, then fewer GPUs."""
+    """Yield what raises goodput, each with its result: the best interval, then that and one change, then fewer GPUs."""
     p = c.problem.program
     p = evolve(p, sets={path: value for path, value in p.sets.items() if path != INTERVAL})
     best = _saving(c, p)
@@ -191,7 +191,7 @@ def _helps(c: Chosen, now: Saving) -> Iterator[str]:
 
 
 def _at_site(p: Program, name: str) -> Program:
-    """The run without what the cluster states of one figure."""
+    """Return the run without one figure that its cluster states."""
     return evolve(p, site=evolve(p.site, **{name: 0.0}))
 
 
@@ -208,7 +208,7 @@ def _adds(s: Saving, to: Saving) -> bool:
 
 
 def _saving(c: Chosen, p: Program, gpus: int = 0) -> Saving:
-    """How the plan's layout saves in a run that is changed; on other GPUs a step takes as long as they are fewer."""
+    """Compute how the plan's layout saves in a changed run; on half the GPUs, a step takes twice as long."""
     row, now = c.solution.rows[0], c.problem.gpus
     problem = evolve(c.problem, program=p, gpus=gpus or now)
     return saving(problem, c.cost, c.environment(row.codes), row.step_time * now / problem.gpus)
@@ -221,7 +221,7 @@ _BY_CASE = {
 
 
 def tight(c: Chosen) -> list[Diagnostic]:
-    """Warn if no layout fits in the case of the memory estimate in which the run would have one fit."""
+    """Warn if no layout fits in the case of the memory estimate that the run asks for."""
     if not c.fell_back:
         return []
     p = c.problem.program

@@ -1,8 +1,8 @@
-"""Layouts next to the plan that a reader should know, one function for each.
+"""Other layouts that a reader of the plan should know, one function for each.
 
-A recipe that Megatron Bridge ships is priced at the run's own batch: both layouts by the same estimate, with the same
-batch, length and number formats. A recipe for another number of GPUs is not shown: the data parallel size, and with it
-the layout, would be another one.
+A recipe that Megatron Bridge ships is priced like the plan: by the same estimate, with the run's own batch, length and
+number formats. A recipe for another number of GPUs is not shown: its data parallel size, and so its layout, would
+differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from moedsl.support.text import change, counted, tokens, wrapped
 
 @frozen
 class Alternative(JsonForm):
-    """Another layout."""
+    """Another layout, compared with the plan."""
 
     changes: Mapping[str, Any]
     """Axes that differ from the plan, with their values."""
@@ -49,7 +49,7 @@ class Alternative(JsonForm):
 
 @frozen
 class MoreGpus(JsonForm):
-    """The best layout on more GPUs with the same batch."""
+    """The best layout on a larger number of GPUs, with the plan's batch."""
 
     gpus: int
     step_time_s: float
@@ -68,29 +68,29 @@ class Difference(JsonForm):
 
 @frozen
 class Compared4k(JsonForm):
-    """The layout compared with that of the same run at 4k tokens."""
+    """How the layout differs from the same run's layout at 4k tokens."""
 
     changes: tuple[Difference, ...]
 
 
 @frozen
 class ShippedRecipe(JsonForm):
-    """A recipe of Bridge's for this model, GPU, number of GPUs and task, with this run's batch and number formats."""
+    """A Bridge recipe for this model, GPU, number of GPUs and task, priced with this run's batch and number formats."""
 
     name: str
-    """The function; `--like` takes it."""
+    """The name of its function, as `--like` takes it."""
     target: str
     """module:function, for lint, verify and diff."""
     layout: Mapping[str, Any]
-    """Each axis that it turns on, and its pipeline layout."""
+    """Each axis that the recipe turns on, and its pipeline layout."""
     changes: Mapping[str, Any]
     """Axes that differ from the plan, with the recipe's values."""
     written_for: Mapping[str, Any]
-    """The length, batch and number formats of the recipe that differ from those of this run."""
+    """The recipe's length, batch and number formats where they differ from this run's."""
     refused_by: str | None
     """The law that its layout breaks in this run."""
     because: str | None
-    """The reason of that law."""
+    """The reason that the law gives."""
     step_time_s: float | None
     """Null if Megatron would refuse the layout."""
     peak_gib: float | None
@@ -104,19 +104,19 @@ class ShippedRecipe(JsonForm):
 
     @property
     def is_benchmark(self) -> bool:
-        """Whether it is one of the recipes of NVIDIA's benchmarks, which are not made to train with."""
+        """Whether this is an NVIDIA benchmark recipe, which is not meant for training."""
         return recipes.of_benchmark(self.target)
 
 
 _SIZES = ("seq", "global_batch")
 LEAST = 5e-4
-"""Least gain that is shown, as a share of the step."""
+"""Smallest gain that is shown, as a share of the step time."""
 WORTH = 0.01
-"""Least share of the step that a balanced layout must save to be shown."""
+"""Smallest share of the step time that a balanced layout must save to be shown."""
 
 
 def faster(chosen: Chosen, row: Row) -> Faster | None:
-    """The layout that the run would choose if it risked running out of memory; None if it is not faster."""
+    """Return the layout that the run would choose with `risk oom`; None if it is not faster than the plan."""
     problem, cost = chosen.problem, chosen.cost
     if chosen.must_fit != "high" or problem.program.isolate is not None:
         return None
@@ -134,8 +134,9 @@ def faster(chosen: Chosen, row: Row) -> Faster | None:
 
 
 def free_choices(chosen: Chosen, row: Row) -> dict[str, Row]:
-    """The best layout without each pin, where its value is another: of axes that the user fixed, without those that the
-    run varies, takes from a recipe, or needs for its loss."""
+    """For each pin of the user, find the best layout without it, if that has another value on the pinned axis.
+
+    Skips axes that the run varies or takes from a recipe, and values that affect the loss."""
     p, out = chosen.problem.program, dict[str, Row]()
     effects = of_rules(p.of("effect"))
     varied = {p.sweep[0]} if p.sweep else {*p.isolate.variants[0].codes} if p.isolate else set[str]()
@@ -147,7 +148,7 @@ def free_choices(chosen: Chosen, row: Row) -> dict[str, Row]:
 
 
 def _unpinned(chosen: Chosen, row: Row, axis: str) -> Row | None:
-    """The best layout without one pin, if its value is another; the space that it searches is freed at its return."""
+    """Return the best layout without one pin, or None if it has the pinned value; the searched space is freed."""
     problem, p = chosen.problem, chosen.problem.program
     same = {n: problem.values[n] for n in _SIZES}
     free = evolve(p, pins={a: pin for a, pin in p.pins.items() if a != axis})
@@ -158,8 +159,9 @@ def _unpinned(chosen: Chosen, row: Row, axis: str) -> Row | None:
 
 
 def alternatives(chosen: Chosen, others: Sequence[Row], row: Row, known: Known | None) -> tuple[Alternative, ...]:
-    """Describe other layouts, each with the advice that the plan follows and it does not. Without `known`, no step time
-    counts as within the estimate's error of the plan's.
+    """Describe other layouts, each with the advice that the plan follows and the layout does not.
+
+    Without `known`, none counts as equally fast within the estimate's error.
     """
     table = chosen.compiled.table([{**r.codes, **r.prices} for r in (row, *others)])
     followed = [(law.rule.id, *law.holds(table).tolist()) for law in chosen.compiled.advice]
@@ -177,10 +179,10 @@ def alternatives(chosen: Chosen, others: Sequence[Row], row: Row, known: Known |
 
 
 def rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
-    """The same layout with the most balanced pipeline stages; None if the plan has them, or if they break a law or save
-    less than `WORTH`.
+    """Return the same layout with the most balanced pipeline stages.
 
-    Megatron's default, the even split, counts only layers: its last stage has the loss and MTP on top.
+    None if the plan has these stages, or if they break a law or save less than `WORTH`. Megatron's default, the even
+    split, counts only layers: its last stage also computes the loss and MTP.
     """
     p, pp, vpp = chosen.problem.program, row.codes["pp"], row.codes["vpp"]
     if pp == 1 or p.pipeline_layout is not None or pipeline.layout_string(p.model, pp, vpp) is not None:
@@ -197,17 +199,17 @@ def rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
 
 SHORT = 4096
 LONG = 32768
-"""Shortest sequence whose plan is compared with its twin, in tokens."""
+"""Shortest sequence, in tokens, whose plan is compared with the same run at `SHORT`."""
 FREED = tuple(a.name for a in axes.AXES if a.section == "layout" or a.kind == "set" or (a.kind == "enum" and a.opened))
-"""Axes that the twin chooses again, pinned or not: the layout, sets of modules, and words that every phase chooses. The
-microbatch, the overlap flags and the number formats stay as in the plan."""
+"""Axes that the run at 4K chooses again, pinned or not: the layout, sets of modules, and options that every phase
+chooses. The microbatch, the overlap flags and the number formats stay as in the plan."""
 
 
 def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Batch) -> Chosen | None:
-    """Solve a long run at 4K tokens with as many tokens a step on the same GPUs; None if it is short or has no layout.
+    """Solve a run of length `LONG` or more at 4K, with the same tokens a step and GPUs; None if it has no layout.
 
-    The axes in FREED are free, and every other one is pinned to the plan's value. Requirements on derived values are
-    dropped: they are meant for the run's own length.
+    The axes in `FREED` are free, and all others are pinned to the plan's values. Requirements on derived values are
+    dropped: they are meant for the run's own length. None for a shorter run, too.
     """
     if batch.seq < LONG:
         return None
@@ -221,7 +223,7 @@ def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Batch) -> Chose
 
 
 def against_4k(twin: Chosen, layout: Layout, batch: Batch) -> Against4k:
-    """Compare batches: microbatches here for the twin's batch, and the batch here for the twin's microbatches."""
+    """Compare batches: the microbatches here for the 4K run's batch, and the batch here for its microbatches."""
     env = twin.environment(twin.solution.rows[0].codes)
     dp, microbatches, sequences = (int(env[n]) for n in ("dp", "num_microbatches", "global_batch"))
     each = layout.dp * batch.micro_batch
@@ -236,7 +238,7 @@ def against_4k(twin: Chosen, layout: Layout, batch: Batch) -> Against4k:
 
 
 def compared_4k(twin: Chosen, codes: Mapping[str, int]) -> Compared4k:
-    """The axes in which the twin differs, each with its value at 4K and in the plan."""
+    """List the axes that differ at 4K, each with its value at 4K and in the plan."""
     short = twin.solution.rows[0].codes
     named = [axes.BY_NAME[n] for n in FREED if short[n] != codes[n]]
     return Compared4k(tuple(Difference(a.name, a.decode(short[a.name]), a.decode(codes[a.name])) for a in named))
@@ -246,8 +248,9 @@ _PIPELINE = "pipeline_layout"
 
 
 def shipped(chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe | None:
-    """The recipe nearest to the run among those for its model, GPU, number of GPUs and task, priced; None for most
-    runs. `pipeline` is the pipeline layout of the plan."""
+    """Price the nearest of Bridge's recipes for the run's model, GPU, number of GPUs and task; None if there is none.
+
+    `pipeline` is the pipeline layout of the plan."""
     problem, p = chosen.problem, chosen.problem.program
     found = recipes.find(p.model.hf, p.hardware.name, problem.gpus, p.task)
     if not found:
@@ -256,7 +259,7 @@ def shipped(chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe | N
     run |= {a.name: a.decode(row.codes[a.name]) for a in axes.AXES if a.is_format}
 
     def distance(r: Shipped) -> tuple[Any, ...]:
-        """The recipe's precision, then its length; of equals the plainest name."""
+        """Compare a recipe with the run: its precision, then its length, then how plain its name is."""
         return r.formats["precision"] != run["precision"], abs(log2(r.seq / run["seq"])), not r.tuned, len(r.name)
 
     best, *others = sorted(found, key=distance)
@@ -291,13 +294,13 @@ def shipped(chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe | N
 
 
 def shipped_codes(layout: Mapping[str, Any], row: Row) -> dict[str, int]:
-    """A recipe's layout with the run's own number formats."""
+    """Return the codes of a recipe's layout with the run's own number formats."""
     codes = {a.name: a.encode(layout[a.name]) if a.name in layout else a.off for a in axes.AXES}
     return codes | {a.name: row.codes[a.name] for a in axes.AXES if a.is_format}
 
 
 def shipped_text(r: ShippedRecipe, gpus: int, hardware: str, here: Estimate) -> str:
-    """Print its name, its layout, both predictions, and the command that shows the differences."""
+    """Print a recipe's name and layout, both predictions, and the command that shows the differences."""
     lines = [f"layout: {axes.pairs(r.layout)}"]
     if r.step_time_s is None or r.peak_gib is None:
         lines.append(f"refused in this run by {r.refused_by}: {r.because}")

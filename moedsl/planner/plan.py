@@ -1,7 +1,7 @@
 """The plan: everything that was decided for one run, as records whose JSON is `plan.json`.
 
-Its sections on request follow it (the best layouts, memory against speed, GPUs against time, a budget of tokens), then
-its HTML in a notebook: no script, and colours for dark and light pages.
+After it come the sections that only options add (the best layouts, memory against speed, GPUs against time, a budget of
+tokens), then its HTML for notebooks, which has no script and suits dark and light pages.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
 
 @frozen
 class Search(JsonForm):
-    """The extent of the search."""
+    """How many layouts were searched, and how they were ranked."""
 
     legal_layouts: int
     rows_priced: int
     ranks_by: RanksBy | None = None
-    """The ranking whose best layout this is."""
+    """The ranking by which this layout is the best."""
 
 
 @frozen
@@ -46,13 +46,13 @@ class Member(JsonForm):
     """The value that `isolate` or `sweep` gives this run."""
 
     of: str
-    """The run of the file."""
+    """The name of the run in the file."""
     axis: str
     value: str
 
     @classmethod
     def of_run(cls, run: str, axis: str, value: str) -> Member:
-        """A run that is named by its value, as `NAME.AXIS_VALUE`."""
+        """Make the record of a run named `NAME.AXIS_VALUE`."""
         return cls(run.removesuffix(f".{axis}_{value}"), axis, value)
 
 
@@ -81,9 +81,9 @@ class Plan(JsonForm):
     batch: Batch
     policy: Policy
     samples: SamplesPlan | None = None
-    """With `task sft` or `task peft` on the text of `data`."""
+    """Only with `task sft` or `task peft` on text `data`."""
     adapter: AdapterPlan | None = None
-    """With `task peft`."""
+    """Only with `task peft`."""
     derived: Mapping[str, Any]
     """Bridge fields that follow from the layout."""
     env: Mapping[str, Any]
@@ -91,14 +91,14 @@ class Plan(JsonForm):
     set: Mapping[str, Any]
     """Bridge fields that the run file sets."""
     declared: str | None = None
-    """The model, hardware and calibrations that the run file declares and the plan needs, as their text."""
+    """Source text of the model, hardware and calibrations that the run file declares and the plan needs."""
     hub_weights: str | None = None
-    """The model of Hugging Face whose weights are imported before the run."""
+    """The Hugging Face model whose weights are imported before the run."""
     estimate: Estimate
     checkpoints: Checkpoints | None = None
     """Null in plans of earlier versions."""
     racks: Racks | None = None
-    """Where groups are in the racks that the cluster of the file states; null if it states none."""
+    """How groups spread over racks; null if the run file's cluster states no racks."""
     walls: Walls
     decisions: tuple[Decision, ...]
     advice: tuple[Advice, ...]
@@ -121,7 +121,7 @@ class Plan(JsonForm):
     against_4k: Compared4k | None = None
     """Only for sequences of 32k tokens or more."""
     ladder: Ladder | None = None
-    """With --ladder, and for a workflow."""
+    """Only with --ladder, or for a workflow."""
     top: tuple[Ranked, ...] | None = None
     """With --top: the best layouts."""
     pareto: Pareto | None = None
@@ -135,7 +135,7 @@ class Plan(JsonForm):
         return int((self.set.get("train.train_iters") or self.derived.get("train.train_iters")) or 0)
 
     def html(self) -> str:
-        """Show meshes, speed, memory of each stage, and decisions with reasons as HTML, as a notebook does."""
+        """Return meshes, speed, memory of each stage, and decisions with reasons as HTML for a notebook."""
         e, b = self.estimate, self.batch
         title = f"{self.name}: {self.model} on {self.gpus} {self.hardware}, {self.phase} first"
         sizes = [(mesh, "  ".join(f"{n} {getattr(self.layout, n)}" for n in names)) for mesh, names in _MESHES]
@@ -158,7 +158,7 @@ class Plan(JsonForm):
 
 @frozen
 class TokenCost(JsonForm):
-    """The steps, time and cost of a number of tokens."""
+    """The steps, time and cost to train on a number of tokens."""
 
     tokens: int
     steps: int
@@ -170,7 +170,7 @@ class TokenCost(JsonForm):
 
 @frozen(kw_only=True)
 class Priced(JsonForm):
-    """The figures of a layout."""
+    """Speed, memory and cost of a layout."""
 
     gpus: int
     step_time_s: float
@@ -179,14 +179,14 @@ class Priced(JsonForm):
     peak_gib: float
     gpu_hours_per_billion_tokens: float
     verdict: str | None = None
-    """FITS, TIGHT or DOES NOT FIT; absent in the front of memory against speed."""
+    """FITS, TIGHT or DOES NOT FIT; absent in the Pareto front of memory and speed."""
     budget: TokenCost | None = None
     """With --tokens."""
 
 
 @frozen(kw_only=True)
 class Compared(Priced):
-    """A layout compared with that of the plan."""
+    """A layout compared with the plan's layout."""
 
     layout: Mapping[str, Any]
     """Every axis with its value."""
@@ -204,7 +204,7 @@ class Ranked(Compared):
 
 @frozen
 class Behind(JsonForm):
-    """The first key of the ranking by which a layout that beats the plan ranks lower."""
+    """The first ranking key that puts the plan above a layout that beats it in memory and speed."""
 
     rule: str
     key: str
@@ -214,7 +214,7 @@ class Behind(JsonForm):
 
 @frozen(kw_only=True)
 class FrontPoint(Compared):
-    """A layout that no other one beats in both memory and step time."""
+    """A layout on the Pareto front: no other one beats it in both memory and step time."""
 
     against_advice: Sequence[str]
     behind: Behind | Absent | None = ABSENT
@@ -223,11 +223,11 @@ class FrontPoint(Compared):
 
 @frozen(kw_only=True)
 class Standing(Priced):
-    """The plan compared with the front."""
+    """The plan compared with the Pareto front."""
 
     on_front: bool
     beaten_by: tuple[int, ...]
-    """Positions of the points that beat it."""
+    """Indices of the points that beat the plan."""
     against_advice: Sequence[str]
 
 
@@ -244,9 +244,9 @@ class GpusPoint(Compared):
     """The best layout on a number of GPUs."""
 
     plan: bool
-    """Whether the plan has this number."""
+    """Whether the plan uses this number of GPUs."""
     on_front: bool
-    """Whether no smaller number is as fast."""
+    """Whether no smaller number of GPUs is as fast."""
 
 
 @frozen
@@ -275,12 +275,12 @@ _CELL = "text-align:left;padding:1px 10px 1px 0;vertical-align:top;background:no
 
 
 def escape(text: str) -> str:
-    """Write a text in HTML, with its hidden characters shown."""
+    """Escape text for HTML and show its hidden characters."""
     return html.escape(visible(text))
 
 
 def _memory_html(m: Memory) -> str:
-    """The memory of each stage as a bar."""
+    """Draw the memory of each stage as a bar."""
     widest = max([m.visible_gib, *(s.total_gib for s in m.stages)])
     head = f"{m.peak_gib:.1f} of {m.visible_gib:.1f} GiB on the most loaded rank: {m.verdict}"
     legend = " ".join(f"<span style='color:{c}'>&#9632;</span> {kind}" for kind, c in COLOURS.items())

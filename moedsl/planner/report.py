@@ -1,8 +1,8 @@
-"""The page of `moedsl report`: shapes from the numbers of the plan's JSON, filled into the template.
+"""The page of `moedsl report`: turn the numbers in the plan's JSON into shapes, and fill the template with them.
 
 - The schedule on a timeline: when each rank runs which microbatch of which chunk. The order on a rank is
   Megatron-Core's (pipeline_parallel/schedules.py: 1F1B, and the interleaved 1F1B whose chunks take turns in groups of
-  pp microbatches); the start of each follows from what it waits for. Times are in forward passes of one chunk.
+  pp microbatches). A microbatch starts when what it waits for is done. Times are in forward passes of one chunk.
 - Memory against speed and GPUs against time: points with axes, from the plan's `pareto`.
 - Each rank's GPU in node, NVLink domain, rack and rail, and its coordinates in both meshes. Megatron-Core numbers ranks
   tp fastest, then cp, dp, pp for attention, and etp, ep, edp, pp for the experts (megatron/core/parallel_state.py).
@@ -35,17 +35,17 @@ from moedsl.support.svg import decades, doubles, linear, shares
 from moedsl.support.text import ranges, visible
 
 MOST_RANKS = 1024
-"""The most ranks to draw; of a larger world, the first NVLink domains."""
+"""The most ranks to draw; in a larger job, only the first NVLink domains are drawn."""
 MOST_MICROBATCHES = 4
 """The most microbatches to draw for each pipeline stage; after them the pattern repeats."""
 KINDS = {
     "dense": "dense", "moe": "MoE", "mamba": "Mamba", "attention": "attention", "delta": "delta net",
     "reuse": "MoE with shared keys", "window": "MoE with a window", "dense_window": "dense with a window", "mtp": "MTP",
 }  # fmt: skip
-"""A stage's layers in words."""
+"""Printed names of the kinds of layers."""
 PLACES = {"rack": "racks", "domain": "NVLink domains", "node": "nodes", "rail": "rails"}
 SIGN = '<meta name="generator" content="moedsl report">'
-"""The marker by which a report is known."""
+"""The marker that identifies a report."""
 COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c0504d", "#d8b24a", "#4aa3a3", "#6b6b6b")
 
 
@@ -74,12 +74,12 @@ def page(plans: Sequence[Plan], found: Measured | None = None) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Show hidden characters of a text by their codes; what a macro has made is done."""
+    """Show hidden characters of text as codes; leave what a macro has made unchanged."""
     return visible(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
 
 def memory(p: Plan) -> dict[str, Any]:
-    """Stacked bars, one for each stage, as shares of the larger of capacity and peak."""
+    """Make a stacked bar for each stage; widths are shares of the larger of capacity and worst case."""
     m, rows = p.estimate.memory, list[dict[str, Any]]()
     widest = max(m.visible_gib, m.worst_gib, *(s.total_gib for s in m.stages))
     for s in m.stages:
@@ -89,7 +89,7 @@ def memory(p: Plan) -> dict[str, Any]:
             {"name": kind, "gib": gib, "left": at / widest * 100, "width": gib / widest * 100, "colour": colour}
             for kind, gib, at, colour in places
         ]
-        # if all layers have experts, they are told by their other difference
+        # if all layers have experts, name them by what else differs
         said = {**KINDS, "moe": "attention"} if "delta" in s.layers else KINDS
         layers = ", ".join(f"{n} {said[kind]}" for kind, n in s.layers.items())
         rows.append({"stage": s.stage, "layers": layers, "total": s.total_gib, "parts": parts, "worst": None})
@@ -104,7 +104,7 @@ def memory(p: Plan) -> dict[str, Any]:
 
 
 def timeline(p: Plan) -> dict[str, Any] | None:
-    """The first microbatches of the schedule, as shares of their time; None without a pipeline."""
+    """Draw the first microbatches of the schedule; None without a pipeline."""
     pp, vpp = p.layout.pp, p.layout.vpp
     if pp == 1:
         return None
@@ -130,7 +130,7 @@ def timeline(p: Plan) -> dict[str, Any] | None:
 
 
 def meshes(p: Plan) -> dict[str, Any]:
-    """Both meshes over nodes, NVLink domains and racks; the groups of rank 0 are marked."""
+    """Draw both meshes over nodes, NVLink domains and racks, with the groups of rank 0 marked."""
     node, whole, layout = p.device.gpus_per_node, p.device.nvlink_domain, p.layout.to_json()
     known = (p.racks.nodes_per_rack, p.racks.rails or 0) if p.racks else ()
     on = machines(layout, p.gpus, node, whole, *known)
@@ -173,7 +173,7 @@ def meshes(p: Plan) -> dict[str, Any]:
 
 
 def _expert_groups(drawn: list[Rank], on: Machines) -> dict[str, Any]:
-    """The expert groups and pipeline stages on the machines, each GPU with the number of its group."""
+    """Draw the expert groups and pipeline stages on the machines; each GPU has the number of its group."""
     numbers = {r.rank: number for number, group in enumerate(expert_groups(drawn)) for r in group}
 
     def cell(r: Rank) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _expert_groups(drawn: list[Rank], on: Machines) -> dict[str, Any]:
 
 
 def _mesh(drawn: list[Rank], on: Machines, names: tuple[str, ...], title: str) -> dict[str, Any]:
-    """One mesh on the machines, each GPU with the axes on which it is in a group of rank 0."""
+    """Draw one mesh on the machines; each GPU has the axes on which it is in one group with rank 0."""
     first = drawn[0]
 
     def cell(r: Rank) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _mesh(drawn: list[Rank], on: Machines, names: tuple[str, ...], title: str) -
 
 
 def _on_machines(drawn: list[Rank], on: Machines, cell: Callable[[Rank], dict[str, Any]], title: str) -> dict[str, Any]:
-    """Cells by rack, NVLink domain and node; what is in no rack is in one without a number."""
+    """Nest cells by rack, NVLink domain and node; without racks, all are in one rack that has no number."""
     racks: dict[int | None, dict[int, dict[int, list[dict[str, Any]]]]] = {}
     for r in drawn:
         rack = racks.setdefault(r.rack if on.rack else None, {})
@@ -218,7 +218,7 @@ def _on_machines(drawn: list[Rank], on: Machines, cell: Callable[[Rank], dict[st
 
 
 def _coloured(r: Rank) -> dict[str, str]:
-    """The colour of the stage, and black or white, whichever stands out from it."""
+    """Return the stage's colour, and black or white for the text, whichever contrasts more."""
     colour = COLOURS[r.stage % len(COLOURS)]
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     light = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
@@ -226,7 +226,7 @@ def _coloured(r: Rank) -> dict[str, str]:
 
 
 BACKWARD = 2.0
-"""Forward passes that a backward takes."""
+"""Time of a backward pass, in forward passes."""
 
 
 @frozen
@@ -242,11 +242,11 @@ class Slot:
 
 
 Step = tuple[bool, int, int]
-"""The key (forward, chunk, microbatch)."""
+"""One piece of a rank's work: (forward, chunk, microbatch)."""
 
 
 def order(pp: int, vpp: int, microbatches: int, rank: int) -> list[Step]:
-    """The order of a rank's work; `microbatches` is a multiple of pp if vpp is more than 1."""
+    """Return the order of a rank's work; `microbatches` must be a multiple of pp if vpp is more than 1."""
     total = microbatches * vpp
     ahead = pp - rank - 1 if vpp == 1 else 2 * (pp - rank - 1) + (vpp - 1) * pp
     warm = min(ahead, total)
@@ -258,7 +258,7 @@ def order(pp: int, vpp: int, microbatches: int, rank: int) -> list[Step]:
 
 
 def schedule(pp: int, vpp: int, microbatches: int) -> list[Slot]:
-    """Every slot of one step, by rank and time. Without virtual stages, a chunk is the whole stage."""
+    """Return every slot of one step, sorted by rank and time; without virtual stages, a chunk is the whole stage."""
     todo = {rank: order(pp, vpp, microbatches, rank) for rank in range(pp)}
     free = dict.fromkeys(todo, 0.0)
     done: dict[Step, float] = {}  # the end of each (forward, stage, microbatch); stages count chunks through all ranks
@@ -284,20 +284,20 @@ def schedule(pp: int, vpp: int, microbatches: int) -> list[Slot]:
 
 
 def idle(slots: list[Slot]) -> float:
-    """Share of the time in which ranks wait."""
+    """Return the share of time that ranks wait."""
     end = max(s.end for s in slots)
     ranks = len({s.rank for s in slots})
     return 1 - sum(s.end - s.start for s in slots) / (end * ranks)
 
 
 Point = tuple[Priced, Mapping[str, Any] | None]
-"""A layout and what differs from the plan; None for the plan itself."""
+"""A layout and its changes from the plan, which are None for the plan itself."""
 LEFT, RIGHT, TOP, BOTTOM = 60, 988, 12, 260
-"""The box of the points; labels are to the left of it and below."""
+"""Edges of the plot area; labels are to the left of it and below."""
 
 
 def trades(p: Plan) -> list[dict[str, Any]]:
-    """Both drawings; none for a plan without `pareto`."""
+    """Make both trade-off charts; an empty list for a plan without `pareto`."""
     if p.pareto is None:
         return []
     memory, gpus = p.pareto.memory_time, p.pareto.gpus_time.points
@@ -308,7 +308,7 @@ def trades(p: Plan) -> list[dict[str, Any]]:
 
 
 def _drawing(title: str, points: Sequence[Point], key: str, unit: str, log: bool) -> dict[str, Any]:
-    """Points with their tooltips, the line of the front, and both axes; a slower step is further up, on a log scale."""
+    """Make a chart: points with tooltips, the Pareto front as a line, and both axes; step time is on a log scale."""
     xs, ys = [getattr(f, key) for f, _ in points], [f.step_time_s for f, _ in points]
 
     def share(value: float, of: Sequence[float], log: bool) -> float:
@@ -363,7 +363,7 @@ class Rank:
 
 
 def place(layout: Mapping[str, Any], gpus: int, on: Machines) -> list[Rank]:
-    """Every rank of the world; the first axis of a mesh is the fastest."""
+    """Return every rank with its machine and coordinates; the first axis of a mesh varies fastest."""
     ranks = np.arange(gpus)
     places = (on.nodes(ranks), on.domains(ranks), on.racks(ranks) if on.rack else on.domains(ranks), on.on_rails(ranks))
     meshes = (np.unravel_index(ranks, [int(layout[n]) for n in m], order="F") for m in (ATTENTION, EXPERTS))
@@ -372,17 +372,17 @@ def place(layout: Mapping[str, Any], gpus: int, on: Machines) -> list[Rank]:
 
 
 def expert_groups(ranks: list[Rank]) -> list[list[Rank]]:
-    """The ranks by the group among which their tokens are exchanged, which are consecutive: those of etp and ep."""
+    """Group the ranks that exchange tokens, along etp and ep; the ranks of a group are consecutive."""
     return [[*group] for _, group in groupby(ranks, lambda r: r.experts[2:])]
 
 
 def stages(ranks: list[Rank]) -> list[list[Rank]]:
-    """The ranks by their pipeline stage, which are consecutive."""
+    """Group the ranks by pipeline stage; the ranks of a stage are consecutive."""
     return [[*stage] for _, stage in groupby(ranks, lambda r: r.stage)]
 
 
 def crossing(ranks: list[Rank], axis: str, places: Sequence[str]) -> dict[str, int]:
-    """On how many of each kind of place (domain, node, rack, rail) the group of rank 0 on an axis is."""
+    """Count how many of each of `places` (domain, node, rack, rail) the group of rank 0 on an axis spans."""
     group = [r for r in ranks if r.shares(ranks[0], axis)]
     return {place: len({getattr(r, place) for r in group}) for place in places}
 
@@ -391,9 +391,9 @@ Json = Mapping[str, Any]
 BLOCKS = (("compute", "#3b6fb6"), ("communication", "#c9803a"), ("copies", "#5a9a5a"))
 """The blocks of a trace from top to bottom, with their colours."""
 NEAREST = "nearest"
-"""How `moedsl memory` knows a stage that is only a guess."""
+"""The value with which `moedsl memory` marks a stage that is only a guess."""
 DRAWN = 8
-"""The most traces that are all drawn."""
+"""All traces are drawn up to this number; of more, one for each stage."""
 
 
 @frozen
@@ -404,7 +404,7 @@ class Measured:
     memory: Json | None = None
 
     def view(self, name: str) -> dict[str, Any] | None:
-        """What the page of the run of that name draws."""
+        """Return what the page draws for the run with that name; None if nothing was measured."""
         if self.profile is None and self.memory is None:
             return None
         tables, traces = list[Json](), list[Json]()
@@ -420,7 +420,7 @@ class Measured:
                         for line, (predicted, measured) in zip(lines, seconds, strict=True)
                     ]  # fmt: skip
                     tables.append({"by": by, "rows": rows, "ticks": shares(longest)})
-            # all traces are drawn, or of too many one of each stage
+            # draw all traces, or only one of each stage if there are too many
             traces = self.profile["ranks"] if len(self.profile["ranks"]) <= DRAWN else self.profile["parts"]
         stages = list[Json]()
         for t in traces:  # one step of each: a row of boxes for each block
@@ -438,7 +438,7 @@ class Measured:
 
 
 def read_measured(profile: str | None, memory: str | None) -> Measured | Diagnostic:
-    """Read the files; each is drawn once, so that a file without a figure is refused before the page is made."""
+    """Read the files and try to draw each, so that an incomplete file is rejected before the page is made."""
     each: list[Json | None] = []
     for path, command in ((profile, "profile"), (memory, "memory")):
         try:
@@ -458,7 +458,7 @@ def read_measured(profile: str | None, memory: str | None) -> Measured | Diagnos
 
 
 def _curve(device: Json, name: str) -> dict[str, Any]:
-    """Memory over the history, as a line in 1000 x 200, with the peak, ticks, and the value under each place."""
+    """Draw memory over the history as a line in a 1000 x 200 box, with the peak, ticks, and the value at each point."""
     gibs, peak = device["over_time_gib"], max(device["peak_gib"], 1e-9)
     step = 1000 / max(len(gibs) - 1, 1)
     plans = {p["run"]: p for p in device.get("plans", ()) if p.get("stage_by", NEAREST) != NEAREST}

@@ -24,7 +24,7 @@ class SweptRun(JsonForm):
     step_time_s: float
     useful_tokens_per_s_per_gpu: float
     speedup: float
-    """Useful tokens a second and GPU over those of the first run."""
+    """Useful tokens a second and GPU, relative to the first run."""
     peak_gib: float
 
 
@@ -33,7 +33,7 @@ class Sweep(JsonForm):
     """The runs of a sweep, compared by useful tokens: runs of different sequence lengths do different work."""
 
     of: str
-    """The run of the file."""
+    """The name of the run in the file."""
     axis: str
     values: tuple[SweptRun, ...]
 
@@ -75,7 +75,7 @@ def runs_text(plans: Sequence[Plan], width: int) -> str:
         e, m = p.estimate, p.estimate.memory
         figures = (f"{e.step_time_s:.2f}", f"{e.useful_tokens_per_s_per_gpu:,.0f}", f"{m.peak_gib:.1f}", m.verdict)
         rows.append((p.name, *(own[k] for k in names), *figures))
-    shared = ", ".join(f"{k}\xa0{v}" for k, v in common.items())  # a line ends between two of them
+    shared = ", ".join(f"{k}\xa0{v}" for k, v in common.items())  # a line may end only between two of these
     shared = wrapped(shared, f"{len(plans)} runs: ", "  ", width).replace("\xa0", " ")
     return "\n".join([shared, *table(rows, "l" + "r" * (len(heads) - 2) + "l")]) + "\n"
 
@@ -86,8 +86,8 @@ OfRun = tuple[Program, Diagnostic]
 def merged(diagnostics: Iterable[OfRun], programs: Sequence[Program]) -> list[Diagnostic]:
     """Merge diagnostics that differ only in `values`, in the order of their first occurrence.
 
-    A value that differs becomes the list of all. If another of the file's `programs` is made of the same text without
-    this diagnostic, `values` gets `runs`: the names of the runs that have it.
+    A value that differs becomes the list of all values. If another of the file's `programs` comes from the same text
+    but lacks the diagnostic, `values` also gets `runs`: the names of the runs that have it.
     """
     alike: dict[str, list[OfRun]] = {}
     for p, d in diagnostics:

@@ -27,14 +27,14 @@ def plan_text(p: Plan) -> str:
 
 
 def head(p: Plan) -> str:
-    """Name the run, its model, its GPUs and what it is for."""
+    """Write the title: run, model, GPUs, sequence length, phase and task."""
     task = "" if p.task == "pretrain" else f", {p.task}"
     what = f"{p.model} on {p.gpus} {p.hardware}, {tokens(p.batch.seq)} tokens"
     return f"{p.name}: {what}, {p.phase} first{task}"
 
 
 def batch_text(p: Plan) -> str:
-    """Write what a step trains on."""
+    """Write a step's sequences, tokens, microbatches and replicas."""
     b, replicas = p.batch, p.layout.dp
     step = f"{counted(b.global_batch, 'sequence')} ({b.global_batch * b.seq / 2**20:.3g} Mi tokens) a step"
     micro = f"{counted(b.num_microbatches, 'microbatch')} of {b.micro_batch}"
@@ -42,7 +42,7 @@ def batch_text(p: Plan) -> str:
 
 
 def samples(p: Plan) -> list[str]:
-    """Say how samples of a text are read; none for a run that reads none."""
+    """Write lines on how samples of text are read; empty if the run reads no samples."""
     s, e, seq = p.samples, p.estimate, p.batch.seq
     if s is None:
         return []
@@ -68,14 +68,14 @@ _OTHER_LENGTHS = ("train.train_samples", "train.num_epochs")
 
 
 def steps(p: Plan) -> int:
-    """The steps that the run states, or those of the recipe if it reads samples; 0 if it has neither."""
+    """Return the steps that the run states, or the recipe's steps if it reads samples; else 0."""
     if p.train_steps or p.samples is None or any(p.set.get(name) is not None for name in _OTHER_LENGTHS):
         return p.train_steps
     return COMMON[p.task].values["train.train_iters"]
 
 
 def length(p: Plan) -> str:
-    """Write how long the steps take, with all that stops training, and what they read; empty if it is not known."""
+    """Write how long the run takes, with all interruptions, and how many samples it reads; empty without steps."""
     if not (n := steps(p)):
         return ""
     e, trains, counts = p.estimate, 1.0, ""
@@ -116,7 +116,7 @@ def _next_best(p: Plan) -> str:
 
 
 def _at_4k(p: Plan) -> str:
-    """Print the differences of a long run from the same run at 4K tokens."""
+    """Print how the plan of a long run differs from the plan of the same run at 4K tokens."""
     if p.against_4k is None:
         return ""
     rows = [(c.name, f"{show(c.here)}, at 4k {show(c.at_4k)}") for c in p.against_4k.changes]
@@ -124,7 +124,7 @@ def _at_4k(p: Plan) -> str:
 
 
 def _advice(p: Plan) -> str:
-    """Print the advice that is not followed with the cost of following it, then the rest in one paragraph."""
+    """Print each ignored piece of advice with the cost of following it, then the rest in one paragraph."""
     lines = [f"  not followed  {a.rule}: {a.because}; following it: {a.cost}" for a in p.advice if not a.followed]
     lines += [f"  allowed       {a.rule}: {a.because or 'no reason given'}" for a in p.allowed]
     followed = [short(a.rule) for a in p.advice if a.followed]
@@ -163,11 +163,11 @@ SECTIONS: Mapping[str, Callable[[Plan], str]] = {
         "What the estimates cover", map(wrapped, (p.estimate.memory.covers, p.estimate.covers.step_time))
     ),
 }
-"""The sections of a plan in their order, each empty where a plan has none; `--section` takes their names."""
+"""The sections of a plan in order, each empty if the plan lacks it; `--section` takes their names."""
 
 
 LABEL = 14
-"""Columns of the labels on the left."""
+"""Width of the labels on the left, in characters."""
 BAR = 20
 PARTS = 2
 """The most parts of a wall that are named."""
@@ -209,12 +209,12 @@ def _line(label: str, text: str, width: int) -> str:
 
 
 def _wrapped(text: str, first: str, rest: str, width: int) -> str:
-    """Wrap a paragraph, with every number on the line of its unit."""
+    """Wrap a paragraph, keeping each number on one line with its unit."""
     return wrapped(re.sub(r"(?<=\d) (?=[A-Za-z])", "\xa0", text), first, rest, width).replace("\xa0", " ")
 
 
 def _verdict(p: Plan, width: int) -> Iterator[str]:
-    """Say whether the layout fits, and what this rests on."""
+    """Say whether the layout fits, and what this conclusion rests on."""
     m, i = p.estimate.memory, p.estimate.interval
     parts = f"{m.upper_gib:.1f} in torch, {m.unused_gib:.1f} unused there, {m.outside.upper_gib:.1f} outside"
     worst = f"worst case {m.worst_gib:.1f} of {m.visible_gib:.1f} GiB: {parts}"
@@ -246,9 +246,9 @@ def _layout(p: Plan, width: int) -> Iterator[str]:
 
 
 def _speed(p: Plan, width: int) -> Iterator[str]:
-    """Print memory, speed and its walls as bars, each with its range; then what stops the run, and how long it takes.
+    """Print memory, speed and walls, with ranges and bars; then the goodput and how long the run takes.
 
-    The bar of memory is the best estimate, and up to the worst case, of what the GPU has."""
+    The memory bar shows the best estimate and the worst case, as shares of the GPU's memory."""
     e, m, w = p.estimate, p.estimate.memory, p.walls
     drawn = bar(m.peak_gib / m.visible_gib, BAR, m.worst_gib / m.visible_gib)
     known = f"{m.peak_gib:.1f} ({m.lower_gib:.1f} to {m.upper_gib:.1f}) of {m.visible_gib:.1f} GiB"
@@ -274,7 +274,7 @@ def _speed(p: Plan, width: int) -> Iterator[str]:
 
 
 def _choices(p: Plan, width: int) -> Iterator[str]:
-    """List what was chosen other than off, each with the price of the best other value."""
+    """List chosen values that are not off, then pinned ones, each with the price of the best other value."""
     decided = [d for d in p.decisions if d.name in BY_NAME and BY_NAME[d.name].is_on(d.value)]
     chosen = [d for d in decided if d.origin == "chosen"]
     if chosen:
@@ -330,7 +330,7 @@ def _others(p: Plan, width: int) -> Iterator[str]:
 
 
 def notes_text(notes: Notes, width: int) -> Iterator[str]:
-    """Print every warning and the first notes, each as one paragraph with its place."""
+    """Print every warning and the first notes, each as one paragraph with its line in the file."""
     warnings, others = ([d for d in notes if d["severity"] == s] for s in ("warning", "note"))
     for d in [*warnings, *others[:_MOST_NOTES]]:
         line = next((f", line {label['line']}" for label in d["labels"] if "line" in label), "")

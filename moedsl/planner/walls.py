@@ -32,7 +32,7 @@ from moedsl.support.text import wrapped
 
 @frozen
 class Note(JsonForm):
-    """The result of a rule for a run like this one."""
+    """What a rule says about a run like this one."""
 
     rule: str
     says: Any
@@ -45,11 +45,11 @@ class BoughtBack(JsonForm):
     """Memory that one policy saves, and what it costs."""
 
     by: str
-    """The axis."""
+    """The axis that saves the memory."""
     value: Any
     gib: float
     paid_s: float
-    """Seconds of the step."""
+    """Its cost in seconds of the step."""
 
 
 @frozen
@@ -57,7 +57,7 @@ class MemoryWall(JsonForm):
     """The memory wall. Shares are of the GPU's memory, but `paid` is a share of the step time."""
 
     share: float
-    """Share at the peak."""
+    """Share in use at the peak."""
     bought_back: tuple[BoughtBack, ...]
     paid_s: float
     """Seconds of the step that saving memory costs."""
@@ -106,7 +106,7 @@ class Try(JsonForm):
     helps: bool
     against_plan: str
     changes: str
-    """execution, experiment or benchmark."""
+    """What the change affects: execution, experiment or benchmark."""
 
 
 @frozen
@@ -134,7 +134,7 @@ class Mfu(JsonForm):
 
 @frozen
 class Walls(JsonForm):
-    """The walls of the plan, and the one that loses most of the step."""
+    """The walls of the plan, and which of them loses most of the step."""
 
     memory: MemoryWall
     communication: CommunicationWall
@@ -152,7 +152,7 @@ class Walls(JsonForm):
 
 WALLS = ("memory", "communication", "host", "compute")
 OWN_BLOCKS = (Block.WALLS, Block.LADDER, Block.LADDER_ALONE)
-"""Blocks whose `measured` members are printed with the walls and the ladder, not as results of a similar run."""
+"""Blocks whose `measured` rules are printed with the walls and the ladder, not as results of a similar run."""
 LINKS = {
     "ep": ("expert_communication",),
     "tp": ("tensor_communication",),
@@ -160,8 +160,8 @@ LINKS = {
     "dp": ("data_communication", "stragglers"),
     "pp": ("pipeline_communication", "bubble"),
 }
-"""The parts of the step that each kind of communication exposes; the pipeline bubble counts as pp, and the wait for the
-slowest expert group as dp, in whose reduction it shows."""
+"""The parts of the step that each kind of communication exposes. The pipeline bubble counts as pp; the wait for the
+slowest expert group counts as dp, because it shows in dp's reduction."""
 HOST = ("launch", "step_overhead")
 BACK = tuple(n for n in axes.MEMORY_POLICIES if not axes.BY_NAME[n].is_format)
 """Axes that save memory."""
@@ -169,8 +169,9 @@ GRAPHS = "cuda_graph"
 
 
 def build(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate, near: Sequence[Neighbour]) -> Walls:
-    """The four walls of a plan, the dominant one, the usual one on this hardware, and the fixes; `near` are the
-    layouts with the values of `tried`."""
+    """Compute a plan's walls, the dominant one, the usual one on this hardware, and the fixes.
+
+    `near` has the layouts with the values that `tried` lists."""
     step, parts = estimate.step_time_s, estimate.breakdown
     memory = _memory(chosen, row, estimate)
     links = {kind: sum(parts[name] for name in names) for kind, names in LINKS.items()}
@@ -197,7 +198,7 @@ def build(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate, 
 
 
 def measured(p: Program, block: str, env: Mapping[str, Any]) -> list[Note]:
-    """The published results of the `measured` rules whose id starts with `block` and whose `when` holds in `env`."""
+    """Return the published results in `measured` rules whose id starts with `block` and whose `when` holds in `env`."""
     rules = (r for r in p.of("measured") if r.id.startswith(block) and holds(r.when, env))
     return [Note(r.id, evaluate(r.expr, env), r.because, r.cites) for r in rules]
 
@@ -207,9 +208,9 @@ def _shares(seconds: Mapping[str, float], step: float) -> dict[str, float]:
 
 
 def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
-    """The share of capacity at the peak, the memory that policies save, and the time that they cost.
+    """Compute the share of capacity at the peak, the memory that policies save, and the time that they cost.
 
-    For the savings of each active policy, the layout is priced without it, without the laws.
+    For the savings of each active policy, the layout is priced without that policy, even if a law forbids this.
     """
     m, codes, cost = estimate.memory, row.codes, chosen.cost
     on = [axes.BY_NAME[n] for n in (*BACK, GRAPHS) if codes[n] != axes.BY_NAME[n].off]
@@ -224,7 +225,7 @@ def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
     graphs_gib = next((-b.gib for b in bought if b.by == GRAPHS), 0.0)
     bought = [b for b in bought if b.by != GRAPHS]
     if axes.BY_NAME["sharding"].decode(codes["sharding"]) == "optimizer":
-        # on the most loaded stage; the distributed optimizer moves as many bytes as an all-reduce
+        # on the most loaded stage, at no cost: the distributed optimizer moves as many bytes as an all-reduce
         stage = max(m.stages, key=lambda s: s.total_gib)
         dense, expert = (codes[a] * codes["pp"] * b / chosen.problem.gpus for a, b in (("tp", 1), ("etp", codes["ep"])))
         held = (stage.params - stage.expert_params) * dense + stage.expert_params * expert
@@ -236,19 +237,19 @@ def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
 
 
 def symptoms(rules: Sequence[Rule]) -> Iterator[tuple[Rule, list[str]]]:
-    """The symptoms that have the name of a wall, each with the axes that its fix names."""
+    """Yield the symptoms that are named after a wall, each with the axes that its fix names."""
     for r in rules:
         if r.kind == "symptom" and r.id.startswith(Block.WALLS) and r.name in WALLS:
             yield r, [a for a in re.findall(r"`(\w+)`", r.fix or "") if a in axes.BY_NAME]
 
 
 def _fixes(chosen: Chosen, row: Row, near: Sequence[Neighbour]) -> dict[str, WallFix]:
-    """For each wall: how to recognise it, what helps, and for each fix the best change of its axis on this layout."""
+    """Return for each wall how to recognise it, what helps, and the best change of each axis that its fix names."""
     p, out = chosen.problem.program, dict[str, WallFix]()
     effects = {r.name: evaluate(r.expr, {}) for r in p.of("effect")}
 
     def saved_for_time(n: Neighbour) -> float:
-        """Bytes saved a second of longer step, which counts as at least a thousandth; the smallest saves most."""
+        """Return the change in bytes per second of longer step (at least 0.1% of the step); the lowest saves most."""
         return (n.peak_memory - row.peak_memory) / max(n.step_time - row.step_time, 1e-3 * row.step_time)
 
     for r, named in symptoms(p.rules):
@@ -271,8 +272,10 @@ def _fixes(chosen: Chosen, row: Row, near: Sequence[Neighbour]) -> dict[str, Wal
 
 
 def tried(chosen: Chosen, env: Mapping[str, Any]) -> list[tuple[axes.Axis, int]]:
-    """Every value that some phase may choose of the axes of fixes: what the first rule that holds lists; without one,
-    every divisor of the number of GPUs, every word, or on."""
+    """List every value that some phase may choose for the axes that fixes name.
+
+    These are the values in the first `candidates` rule that holds; without such a rule, every divisor of the number of
+    GPUs, every option of an axis, or on."""
     p = chosen.problem.program
     own = {a.name: env[a.name] for a in axes.AXES}  # conditions may read them
     phases = [with_lets(p, {**chosen.problem.values, "phase": phase}) | own for phase in axes.PHASES]
@@ -296,9 +299,9 @@ KINDS = {
     "matrix": "matrix products", "attention": "attention", "scan": "scan", "passes": "passes over memory",
     "vision": "vision tower", "optimizer": "optimizer",
 }  # fmt: skip
-"""The words for the parts of a step."""
+"""Printed names of the parts of a step."""
 SMALL = 0.005
-"""Smaller shares are left out of a list."""
+"""Shares below this are not listed."""
 
 
 def text(w: Walls) -> str:
@@ -340,6 +343,6 @@ def text(w: Walls) -> str:
 
 
 def listed(shares: Mapping[str, float], most: int | None = None) -> str:
-    """Print the parts that matter, the largest first, at most so many."""
+    """List the shares of at least `SMALL`, the largest first, at most `most`."""
     parts = sorted(((s, k) for k, s in shares.items() if s >= SMALL), reverse=True)[:most]
     return "".join(f"{': ' if i == 0 else ', '}{KINDS[k]} {s:.1%}" for i, (s, k) in enumerate(parts))

@@ -18,7 +18,7 @@ _TOKENS = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([A-Za-z]*)", re.ASCII)
 
 
 def tokens(text: str) -> int:
-    """Read a budget such as 10T, 1.5B or 500000000, in tokens; ArgumentTypeError with an example if it is not one."""
+    """Read a budget in tokens, such as 10T, 1.5B or 500000000; raises ArgumentTypeError with an example."""
     match = _TOKENS.fullmatch(text.strip().replace("_", "").replace(",", ""))
     if match is None or match[2].upper() not in UNITS:
         raise ArgumentTypeError(f"`{text}` is not a number of tokens: write 10T, 500B or 20000M (decimal: 1T is 10^12)")
@@ -42,7 +42,7 @@ def price(text: str) -> float:
 
 
 def _number(text: str) -> float:
-    """Read a number; NaN, which is in no range, if it is none."""
+    """Read a number; return NaN, which is in no range, if the text is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -80,14 +80,14 @@ def share(text: str) -> float:
 
 
 def port(text: str) -> int:
-    """Read a port of this machine; a larger number would be cut to one."""
+    """Read a port of this machine; the system would truncate a larger number."""
     if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or int(text) > 65_535:
         raise ArgumentTypeError(f"`{text}` is not a port from 0 to 65535: write --port 8642")
     return int(text)
 
 
 def _from_one(most: int, example: str) -> Callable[[str], int]:
-    """Make the reader of a whole number from 1."""
+    """Make a function that reads a whole number from 1 to `most`."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not 1 <= int(text) <= most:
@@ -108,8 +108,8 @@ ranks = _from_one(64, "--ranks 8")
 steps = _from_one(100, "--iterations 3")
 """The number of iterations of a rehearsal."""
 processes = _from_one(1_000, "--processes 4")
-"""The number of programs that are planned at once."""
+"""The number of programs to plan at the same time."""
 judges = _from_one(64, "--jobs 2")
-"""The number of recipes that are checked at once."""
+"""The number of recipes to check at the same time."""
 gpus = _from_one(1_000_000, "--world 8")
-"""The number of GPUs that a recipe is judged for."""
+"""The number of GPUs for which a recipe is checked."""

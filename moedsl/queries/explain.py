@@ -29,14 +29,14 @@ from moedsl.support.diagnostics import Diagnostic, error, suggest
 from moedsl.support.source import Source, Span
 
 Run = tuple[str, Context | None, Json | None]
-"""A run's name, and its layout or the reason why it has none."""
+"""A run's name, then its layout or, if it has none, the reason."""
 Page = Callable[[str, Library, Sequence[Rule], Mapping[str, Source]], str | None]
-"""The page of a word or an id that is no value of a run, or of one of the run's own rules; None if there is none."""
+"""Returns the page on a keyword, an id or one of the run's own rules; None if there is no such page."""
 
 
 @frozen
 class Answer:
-    """Explanations in the order of the names, and mistakes in the file or the names."""
+    """Explanations in the order of the names, and diagnostics on mistakes in the file or the names."""
 
     explanations: tuple[Json, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -50,9 +50,9 @@ class Answer:
 def answer(
     source: Source, names: Sequence[str], run: str | None = None, like: str = "", page: Page | None = None
 ) -> Answer:
-    """Explain each name, or without names the whole plan, of every run of a source or of the one called `run`.
+    """Explain each name (or the whole plan if `names` is empty) in every run of a source, or only in `run`.
 
-    A name that is no value of a run has its `page`. `like` names a recipe of Bridge's whose layout is pinned.
+    A name that is not a value of a run gets its `page`. `like` names a Bridge recipe whose layout is pinned.
     """
     checked = compile_source(source, "check", like=like)
     sources = checked.sources
@@ -67,7 +67,7 @@ def answer(
         if base is None:
             out += [failure] if failure is not None else []
             continue
-        earlier = [*out]  # a page of another run is not repeated
+        earlier = [*out]  # do not repeat a page that an earlier run gave
         with limits.of_part(base.program):
             own = [r for r in base.program.rules if not r.is_std]
             if not names:
@@ -91,9 +91,9 @@ def answer(
 
 
 def _bases(source: Source, r: Result, sources: Mapping[str, Source], run: str | None) -> Iterator[Run]:
-    """Every run with its layout or its failure, and neither if `run` leaves it out.
+    """Yield every run with its layout or its failure; with neither if `run` names another run.
 
-    The runs of an isolation or a workflow are solved together.
+    If the file has an isolation or a workflow, all runs are solved together.
     """
     if any(p.isolate or p.workflow for p in r.programs):
         solved = compile_source(source, "solve", like=r.like)
@@ -117,7 +117,7 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source], run: str | 
 
 
 def _failure(d: Diagnostic) -> Json:
-    """Write a failure as JSON, from its diagnostic."""
+    """Convert a failure's diagnostic to JSON."""
     return {"version": 1, "kind": "failure", "message": d.message, "because": d.because, "relaxations": list(d.help)}
 
 

@@ -1,7 +1,7 @@
-"""The layout that an explanation is of, and others: what another value would break or cost, and what an advice costs.
+"""The explained layout compared with others: what another value would break or cost, and what advice costs.
 
-Another value is priced with all else fixed, and re-optimized. Every advice has a price too: the cost of following it,
-or the gain from dropping it if it is followed.
+Another value is priced twice: with all else fixed, and with all else re-optimized. The price of advice is the cost of
+following it or, if it is followed, the gain from dropping it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Context:
 
     @cached_property
     def search(self) -> Search:
-        """The search of the run's own space."""
+        """The search over the run's own space."""
         return self.chosen.search
 
     @cached_property
@@ -61,7 +61,7 @@ class Context:
 
     @cached_property
     def env(self) -> dict[str, Any]:
-        """The value of every name of an expression in the layout."""
+        """The value that each name in an expression has in the layout."""
         return self.env_of(self.row)
 
     @cached_property
@@ -70,36 +70,36 @@ class Context:
         return frozenset(self.compiled.unfollowed(self.row))
 
     def env_of(self, row: Row) -> dict[str, Any]:
-        """The value of every name of an expression in another priced layout."""
+        """Return the value that each name in an expression has in another priced layout."""
         return self.chosen.environment(row.codes, row.prices)
 
     def answers(self, variants: Sequence[Question]) -> list[Answer]:
-        """Find the best layout of each variant of the run's space."""
+        """Find the best layout in each variant of the run's space."""
         return self.search.answers(variants) if variants else []
 
     def tree(self, e: ast.Expr | None) -> Json | None:
-        """Write an expression with the value of each part in the layout."""
+        """Write an expression as a tree, with the value of each part in the layout."""
         return None if e is None else tree(e, self.env, self.lets)
 
     def where(self, span: Span) -> Json:
-        """Write a place as ``{file, line, text}``; lines count from 1."""
+        """Write a source location as ``{file, line, text}``; lines count from 1."""
         return place_of(span, self.sources)
 
     def cited(self, r: Rule) -> Json:
-        """Write a rule with its reason, its sources and its place."""
+        """Write a rule with its reason, its sources and its location."""
         return {"rule": r.id, "kind": r.kind, "because": r.because, "cite": list(r.cites), "at": self.where(r.span)}
 
 
 def based(chosen: Chosen, sources: Mapping[str, Source]) -> Context | None:
-    """The context of a solved problem; None if it has no layout."""
+    """Return the context of a solved problem; None if it has no layout."""
     return Context(chosen, chosen.solution.rows[0], sources) if chosen.solution.rows else None
 
 
 def axis_alternatives(b: Context, axis: axes.Axis, answers: Mapping[int, Answer]) -> list[Json]:
-    """Give an entry for each value except the plan's own.
+    """Return an entry for each value except the plan's own.
 
-    `same_otherwise` is the plan's layout with only this value changed: the laws that it breaks, as far as its values
-    are known, and its prices if the mesh is legal. For an isolation, the laws are those of every variant.
+    `same_otherwise` is the plan's layout with only this value changed: the laws that it breaks, as far as their values
+    are known, and its prices if the mesh is legal. In an isolation, every variant's laws count.
     """
     near = judged(b.compiled, b.chosen.cost, b.row, [(axis, v) for v in answers])
     rows = [{**n.codes, **n.prices} for n in near]
@@ -119,7 +119,7 @@ def axis_alternatives(b: Context, axis: axes.Axis, answers: Mapping[int, Answer]
 
 
 def prices(b: Context, step_time: float, peak_memory: float) -> Json:
-    """Seconds and GiB, with their differences from the plan's."""
+    """Return the step time in seconds and the peak in GiB, with their differences from the plan's."""
     return {
         "step_time_s": step_time,
         "peak_gib": peak_memory / GIB,
@@ -129,11 +129,11 @@ def prices(b: Context, step_time: float, peak_memory: float) -> Json:
 
 
 def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) -> Json:
-    """The best layout of a variant compared with the plan's, or what refuses it."""
+    """Compare a variant's best layout with the plan's, or say what refuses the variant."""
     if f.row is None:
         least = f.least_needed / GIB if f.legal and f.least_needed < float("inf") else None
         return {"legal_layouts": f.legal, "least_gib": least, "refused_by": [*alone], "layout": None}
-    # The first key of the ranking in which both layouts differ
+    # The first ranking key in which the two layouts differ
     keys = zip((*b.compiled.wishes, *b.compiled.ranks), b.row.keys, f.row.keys, strict=False)
     key, decided_by = next((key for key, mine, theirs in keys if mine != theirs), None), None
     if key is not None:
@@ -150,12 +150,14 @@ def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) ->
 
 
 MOST = 12
-"""The most alternatives of a size, the nearest first."""
+"""The most alternatives listed for a size: the nearest ones."""
 
 
 def axis_values(p: Program, axis: axes.Axis, gpus: int, chosen: int) -> list[int]:
-    """The alternatives of an axis: every word of an enumeration; near divisors of a mesh size; else what phases would
-    try without its pin."""
+    """Return the values of an axis to compare.
+
+    They are every option of an enumeration, the nearest divisors of the GPUs for a mesh size, else the values that
+    phases would try without the axis's pin."""
     if axis.kind in ("enum", "flag"):
         return [*range(2 if axis.kind == "flag" else len(axis.words))]
     if axis.name in axes.SIZES:
@@ -167,7 +169,7 @@ def axis_values(p: Program, axis: axes.Axis, gpus: int, chosen: int) -> list[int
 
 
 def let_values(b: Context, name: str) -> list[int]:
-    """The values of a let over the legal meshes that are nearest to the plan's; none if policies decide it."""
+    """Return a let's values over the legal meshes, those nearest to the plan's; none if the let depends on policies."""
     if not b.compiled.needs.get(name, frozenset({""})) <= frozenset(MESH):
         return []
     values = [int(v) for v in different(np.asarray(b.search.legal[name])) if float(v).is_integer()]
@@ -180,13 +182,13 @@ def best_with(
 ) -> tuple[dict[int, Answer], list[Answer]]:
     """Find the best layout with each value of an axis pinned and everything else re-optimized.
 
-    More questions about the run's own space are answered too, in the same pass if the space has some of the values.
+    `more` questions about the run's own space are answered too, in the same pass if that space has some of the values.
     """
     if not values:
         return {}, b.answers(more)
     p, problem = b.program, b.chosen.problem
     held = {n: problem.values[n] for n in ("seq", "global_batch")}
-    # Values whose pins give the other axes the same domains, with the problem of each group
+    # Group the values whose pins give the other axes the same domains; each group has one problem
     groups: dict[tuple[Any, ...], tuple[Problem, list[int]]] = {}
     for v in values:
         pins = {**p.pins, axis: Pin(axis, v, p.spans["hardware"])}
@@ -195,7 +197,7 @@ def best_with(
         groups.setdefault(key, (pinned, []))[1].append(v)
     own, out, others = problem.domains, dict[int, Answer](), list[Answer]()
     for pinned, group in groups.values():
-        # The run's own search if it has the values and the same other domains, else a search of only these values
+        # Use the run's own search if it has the values and the same other domains, else search only these values
         same = all(sorted(d) == sorted(pinned.domains[n]) for n, d in own.items() if n != axis)
         if same and {*group} <= {*own[axis].tolist()}:
             search = b.search
@@ -210,11 +212,11 @@ def best_with(
 
 
 PRICED = ("followed", "not followed")
-"""The states of an advice that has a price."""
+"""The states in which advice has a price."""
 
 
 def questions(b: Context, laws: Iterable[Law]) -> list[Question]:
-    """Ask for the layouts that price some advice."""
+    """Make the questions whose answers price the advice."""
     states = [(law, _state(b, law)) for law in laws]
     return [
         Question(law=law) if state == "not followed" else Question(dropped=law.rule.id)
@@ -224,13 +226,13 @@ def questions(b: Context, laws: Iterable[Law]) -> list[Question]:
 
 
 def priced_advice(b: Context, laws: Iterable[Law], answers: Sequence[Answer]) -> list[Json]:
-    """Price each advice by the answers to its `questions`."""
+    """Price each piece of advice by the `answers` to its `questions`."""
     out, left = list[Json](), iter(answers)
     for law in laws:
         r, state, price = law.rule, _state(b, law), None
         if state in PRICED:
             found = next(left).row
-            # a layout that follows it too was there with it: the plan left it for one nearer to what has run
+            # the layout without the advice follows it anyway: the plan passed it over for one nearer to what has run
             if found is not None and state == "followed" and not broken([law], b.compiled.at(found)):
                 found = b.row
             if found is None:
@@ -243,7 +245,7 @@ def priced_advice(b: Context, laws: Iterable[Law], answers: Sequence[Answer]) ->
 
 
 def _state(b: Context, law: Law) -> str:
-    """The state of an advice. Advice that is not applicable or independent of the layout has no price."""
+    """Return the state of advice; if it is not applicable or independent of the layout, it has no price."""
     e = law.rule.expr
     if not law.rule.holds(b.env):
         return "not followed" if law.needs else "independent of the layout"

@@ -1,4 +1,4 @@
-"""Print an explanation from its JSON: of one value, of a whole run, or of why no layout fits."""
+"""Print from its JSON the explanation of one value or of a whole run, or why no layout fits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def text_of(e: Json) -> str:
             return overview_text(e)
         case "infeasible":
             return infeasible_text(e)
-        case "failure":  # it has only its diagnostic
+        case "failure":  # there is only its diagnostic
             return "\n".join(p for p in (e["message"], "\n".join(map(paragraph, e["relaxations"]))) if p) + "\n"
         case "page":
             return f"{e['text']}\n"
@@ -67,7 +67,7 @@ def overview_text(e: Json) -> str:
 
 
 def _sections(*parts: Sequence[str]) -> str:
-    """Print paragraphs of lines, without empty ones."""
+    """Join paragraphs, each a list of lines; leave out empty ones."""
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
@@ -76,7 +76,7 @@ def _named(values: Json) -> str:
 
 
 def _free(a: Json) -> bool:
-    """Whether the best layout would follow an advice anyway."""
+    """Whether the best layout would follow the advice even if it were dropped."""
     return a["state"] == "followed" and a["price"] is not None and a["price"].get("changes") == {}
 
 
@@ -174,8 +174,9 @@ def value_text(e: Json) -> str:
 
 
 def _rules(rules: Sequence[Json]) -> Iterator[list[str]]:
-    """Print the rules that refuse an alternative; those that hold without refusing one, with the ranking; and the other
-    rules of a setting, with the reason why they do not apply."""
+    """Yield three sections: rules that refuse an alternative, other rules that read the value, rules that do not apply.
+
+    The ranking is in the second; the third has the other rules for a setting and why they do not apply."""
     against, reading, branches = list[str](), list[str](), list[str]()
     for r in rules:
         if r.get("tight"):
@@ -209,7 +210,7 @@ def paragraph(text: str, indent: str = "  ") -> str:
 
 
 def run_line(e: Json) -> str:
-    """Name the run that is explained."""
+    """Write the title: run, model, GPUs, sequence length and phase."""
     return f"{e['run']}: {e['model']} on {e['gpus']} {e['hardware']}, {tokens(e['seq'])} tokens, {e['phase']} first"
 
 
@@ -219,7 +220,7 @@ def place(at: Json) -> str:
 
 
 def fixed(f: Json | None) -> str:
-    """Write what an alternative costs or breaks with all else fixed, for a cell of a table."""
+    """Write a table cell: what an alternative costs or breaks with all else fixed."""
     if f is None:
         return ""
     if not f["breaks"]:
@@ -232,7 +233,7 @@ def fixed(f: Json | None) -> str:
 
 
 def parts(tree: Json) -> str:
-    """Write the values of an expression's names, in the order in which it reads them."""
+    """Write the values of the names in an expression, in the order in which it reads them."""
     seen: dict[str, str] = {}
     todo = [tree]
     while todo:
@@ -245,7 +246,7 @@ def parts(tree: Json) -> str:
 
 
 def best(b: Json) -> str:
-    """Write the best layout with an alternative, or why there is none, for a cell of a table."""
+    """Write a table cell: the best layout with an alternative, or why there is none."""
     if b["layout"] is None:
         if b["refused_by"]:
             return f"{short(b['refused_by'][0])} refuses it in every layout"
@@ -256,7 +257,7 @@ def best(b: Json) -> str:
         least = f"the smallest needs {b['least_gib']:.0f} GiB"
         return f"none of {b['legal_layouts']:,} legal meshes has a layout that fits; {least}"
     with_ = f", with {pairs(b['changes'])}" if b["changes"] else ""
-    worse, d = "", b["decided_by"]  # the first key of the ranking that differs
+    worse, d = "", b["decided_by"]  # the first ranking key that differs
     if d is not None and isinstance(d["plan"], bool):
         worse = f"; `{d['key']}` is {of_expression(d['key'], d['other'])}, here {of_expression(d['key'], d['plan'])}"
     elif d is not None and d["key"] not in ("score", "step_time"):
@@ -267,12 +268,12 @@ def best(b: Json) -> str:
 
 
 def cost(p: Json) -> str:
-    """Write the prices of a change compared with the plan."""
+    """Write the changes of step time and peak memory from the plan."""
     return change(p["step_time_change"], p["peak_change_gib"])
 
 
 def price(a: Json) -> str:
-    """Write what following or leaving an advice would cost; empty if that is unknown."""
+    """Write what following or dropping advice would cost; empty if that is unknown."""
     p = a["price"]
     if p is None:
         return ""
@@ -285,5 +286,5 @@ def price(a: Json) -> str:
 
 
 def why(r: Json) -> str:
-    """Write a rule's reason and its sources, or where the run file states it."""
+    """Write a rule's reason with its sources; without sources, with the rule's location."""
     return f"{r['because'] or 'stated in the run file'} ({'; '.join(r['cite']) or place(r['at'])})"

@@ -54,7 +54,7 @@ def explain(b: Context, name: str) -> Json | None:
 
 
 def head(b: Context, kind: str) -> Json:
-    """What starts every explanation: its kind, and the run that it is of."""
+    """Return what starts every explanation: its kind, and the run that it explains."""
     p, problem = b.program, b.chosen.problem
     return {
         "version": 1,
@@ -76,7 +76,7 @@ def _entry(
     return {
         **head(b, "value"),
         "name": name,
-        # JSON has no NaN, which a price is that this search does not need
+        # JSON has no NaN, the value of a price that this search does not need
         "value": None if isinstance(plain, float) and isnan(plain) else plain,
         "doc": doc,
         "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / GIB},
@@ -88,8 +88,10 @@ def _entry(
 
 
 def _read(b: Context, name: str) -> Json:
-    """Explain an axis, a let or a value outside the layout: the rules that read it, the prices of the advice that does,
-    and its other values; for a size of the run, half and twice the value."""
+    """Explain an axis, a let or a value outside the layout.
+
+    The explanation has the rules that read the value, the price of advice that reads it, and its other values: for a
+    size of the run, half and twice the value."""
     laws = (*b.compiled.advice, *b.compiled.wishes)
     read = [w for w in laws if name in bearing(b, w.rule) and w.rule.applies(b.env)]
     now, asked = b.env[name], explain_layouts.questions(b, read)
@@ -120,7 +122,7 @@ def _read(b: Context, name: str) -> Json:
 
 
 def _saving(b: Context, name: str) -> Json:
-    """Explain the goodput or the interval between checkpoints by what they follow from, with the published sources."""
+    """Explain the goodput or the checkpoint interval by what determines them, with the published sources."""
     p, reached = b.program, b.program.hardware.constants
     c = checkpoints.build(b.chosen, b.row, b.env, p.sets)
     from_site = {"gpu_mtbf": p.site.gpu_mtbf, "node_write": p.site.storage_write, "storage_write": p.site.storage_write}
@@ -134,7 +136,7 @@ def _saving(b: Context, name: str) -> Json:
 
 
 def _layout(b: Context, name: str) -> Json:
-    """Explain the pipeline layout: stated by the run, Megatron's even split, or the most balanced one."""
+    """Explain the pipeline layout: the run's own, Megatron's even split, or the most balanced one."""
     m, pp, vpp = b.program.model, b.row.codes["pp"], b.row.codes["vpp"]
     doc, text = "the layers of each pipeline chunk, in Megatron's notation", pipeline.layout_string(m, pp, vpp)
     if name in b.program.spans:
@@ -171,7 +173,7 @@ def _set(b: Context, name: str) -> Json:
 
 
 def _setting(b: Context, name: str) -> Json | None:
-    """Explain a derived setting or environment variable, with the other rules of its name and why they do not apply."""
+    """Explain a derived setting or environment variable, and why the other rules for it do not apply."""
     named = dict.fromkeys((name, name.removeprefix("model.").removeprefix("env_vars.").removeprefix("env.")))
     docs = (("derive", "a field of the recipe"), ("env", "an environment variable of the run"))
     for (kind, doc), short in product(docs, named):
@@ -184,15 +186,15 @@ def _setting(b: Context, name: str) -> Json | None:
 
 
 def _branch(b: Context, r: Rule) -> Json:
-    """Explain another rule of the same setting: its value, and its condition as a tree."""
+    """Explain another rule for the same setting: its value, and its condition as a tree."""
     return {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env), "condition": b.tree(r.when)}
 
 
 def _field(b: Context, name: str) -> Json | None:
-    """Explain a field of the recipe, named by its path or the end of it, by the keyword that decides it."""
+    """Explain a recipe field by the keyword that decides it; `name` is the field's path or the end of the path."""
     plan = make_plan(b.chosen, [], b.sources)
     fields = [(s.path, s.value, s.word) for _, settings in sections(plan) for s in settings]
-    # the last of several; what the recipe sets comes before what it resets
+    # of several matches, take the last; fields that the recipe sets precede those that it resets
     reset = [(path, value, "reset") for path, value in resets(plan.target.bridge).items()]
     matching = [f for f in (*reversed(fields), *reset) if f[0] == name or f[0].endswith("." + name)]
     if not matching:
@@ -209,7 +211,7 @@ def _field(b: Context, name: str) -> Json | None:
 
 
 def axis_origin(b: Context, axis: axes.Axis) -> Json:
-    """The origin of an axis: a pin, a rule with one value, or the phase's choice among several."""
+    """Return the origin of an axis: a pin, a rule with one value, or the phase's choice among several."""
     source, domain = b.chosen.problem.origins[axis.name], b.chosen.problem.domains[axis.name]
     if isinstance(source, Pin):
         return stated(b, source.span)
@@ -222,17 +224,17 @@ def axis_origin(b: Context, axis: axes.Axis) -> Json:
 
 
 def stated(b: Context, span: Span) -> Json:
-    """The origin of a value that the run file states at a span."""
+    """Return the origin of a value that the run file states at a span."""
     return {"kind": "pinned", "at": b.where(span)}
 
 
 def unruled(kind: str, because: str, cite: Sequence[str] = ()) -> Json:
-    """The origin of a value that neither a rule nor the run file gives."""
+    """Return the origin of a value that neither a rule nor the run file gives."""
     return {"kind": kind, "rule": None, "because": because, "cite": [*cite], "at": None}
 
 
 def let_origin(b: Context, name: str) -> Json:
-    """The origin of a let: derived by its expression, or pinned if the run requires one value."""
+    """Return the origin of a let: derived by its expression, or pinned if the run requires one value."""
     wish = next((r for r in b.program.rules if r.wish and r.name == name), None)
     rule = next(r for r in b.program.of("let") if r.name == name)
     origin = stated(b, wish.span) if wish is not None else {**b.cited(rule), "kind": "derived"}
@@ -242,11 +244,11 @@ def let_origin(b: Context, name: str) -> Json:
 _STATEMENTS = {
     "global_batch": "batch", "gpus": "hardware", "run_tokens": "for", "run_seconds": "for", "bridge_version": "target"
 }  # fmt: skip
-"""The statement that gives a value, where it has another name."""
+"""The statement that gives a value, where the two names differ."""
 
 
 def fixed_origin(b: Context, name: str) -> Json:
-    """The origin of a value outside the layout: a statement of the run, or a default."""
+    """Return the origin of a value outside the layout: a statement of the run, a fact, an estimate or a default."""
     rule, h = b.chosen.problem.defaults.get(name), b.program.hardware
     if rule is not None:
         return {**b.cited(rule), "kind": "defaulted", "tree": b.tree(rule.expr)}
@@ -270,9 +272,9 @@ def fixed_origin(b: Context, name: str) -> Json:
 
 
 def bearing_rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> list[Json]:
-    """Laws, advice and the ranking that read a name; `refused` lists the alternatives that each rule refuses.
+    """Return the laws, advice and ranking that read a name; `refused` lists the alternatives that each rule refuses.
 
-    They apply to this layout or refuse an alternative; rules that the run allows are included.
+    Each rule applies to this layout or refuses an alternative; rules that the run suspends by `allow` are included.
     """
     out = [
         {
@@ -307,18 +309,18 @@ def judged(b: Context, r: Rule) -> Json:
 
 
 def bearing(b: Context, r: Rule) -> frozenset[str]:
-    """The names that a rule reads; through prices, if it reads one, all axes."""
+    """Return the names that a rule reads; a rule that reads a price reads all axes through it."""
     read = reads(b.program, r)
     return read.union(b.row.codes) if read & COSTS.keys() else read
 
 
 def values(b: Context, e: ast.Expr) -> Json:
-    """The value of each name of an expression in the layout."""
+    """Return the value that each name in an expression has in the layout."""
     return {n: named_value(n, b.env[n]) for n in sorted(names(e)) if n in b.env}
 
 
 def through(b: Context, r: Rule, name: str) -> list[str]:
-    """The lets through which a rule reads a name; empty if the rule reads it directly."""
+    """List the lets and prices through which a rule reads a name; empty if it reads the name directly."""
     lets = b.program.of("let")
     leads = (n for n in r.reads if n in COSTS or (n in b.lets and name in closure(names(b.lets[n]), lets)))
     return [] if name in r.reads else sorted(leads)

@@ -1,4 +1,4 @@
-"""List the best layouts of a run, each with a different mesh, with their figures and the cost of a budget of tokens."""
+"""List a run's best layouts, each with a different mesh, with their speed, memory, and cost of a token budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from moedsl.support.text import counted, duration, short, table, wrapped
 def top(chosen: Chosen, k: int, budget: Budget | None = None) -> tuple[Ranked, ...]:
     """List the `k` best meshes with their best policies by the run's ranking, best first; fewer if fewer fit."""
     rows, left = chosen.solution.rows[:k], chosen.compiled.unfollowed
-    if k > len(rows) and not shared(chosen):  # of a shared layout, there are only the stored rows
+    if k > len(rows) and not shared(chosen):  # for a shared layout, only the stored rows exist
         rows = Search(chosen.compiled, chosen.cost, keep=k).run().rows
     now = rows[0].codes
     return tuple(
@@ -31,13 +31,13 @@ def top(chosen: Chosen, k: int, budget: Budget | None = None) -> tuple[Ranked, .
 
 
 def shared(chosen: Chosen) -> bool:
-    """Whether other runs share the layout: with `isolate`, and profiling in a `workflow`."""
+    """Whether other runs share the layout: variants of `isolate`, and the profile phase of a `workflow`."""
     p = chosen.problem.program
     return p.isolate is not None or (p.workflow is not None and p.phase == "profile")
 
 
 def because(chosen: Chosen) -> dict[str, str]:
-    """The reason of each advice and each wish, by id."""
+    """Return the reasons of all advice and of the run's own wishes, by id."""
     laws = (*chosen.compiled.wishes, *chosen.compiled.advice)
     return {law.rule.id: reason(law.rule) for law in laws}
 
@@ -48,7 +48,7 @@ AnyPriced = TypeVar("AnyPriced", bound=Priced)
 def priced(
     record: type[AnyPriced], chosen: Chosen, row: Row, budget: Budget | None, judged: bool = True, **more: Any
 ) -> AnyPriced:
-    """Make a record of a layout: its figures and `more`. The verdict takes most of the time."""
+    """Make a record of a layout from its figures and `more`; `judged=False` skips the verdict, which is slow."""
     gpus, tokens = chosen.problem.gpus, step_tokens(chosen)
     return record(
         gpus=gpus,
@@ -64,7 +64,7 @@ def priced(
 
 
 def step_tokens(c: Chosen) -> int:
-    """Tokens of one step."""
+    """Return the tokens in one step."""
     return int(c.problem.global_batch * c.problem.values["seq"])
 
 
@@ -83,7 +83,7 @@ class Budget:
     price: float | None = None
 
     def of(self, step_time: float, step_tokens: int, gpus: int) -> TokenCost:
-        """Count whole steps and their cost, for seconds and tokens of a step."""
+        """Return the whole steps for the budget and their cost, given seconds and tokens of a step."""
         steps = -(-self.tokens // step_tokens)
         hours = steps * step_time * gpus / HOUR
         cost = None if self.price is None else hours * self.price
@@ -91,25 +91,25 @@ class Budget:
 
 
 def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """Align figures right, the first `left` columns and the last one left."""
+    """Align the first `left` columns and the last one left, and figures right."""
     return table(rows, "l" * left + "r" * (len(rows[0]) - 1 - left) + "l")
 
 
 def whole(layout: Mapping[str, Any], also: Iterable[str] = ()) -> str:
-    """Write a layout with its most important axes, of which sizes of 1 are left out, and `also` others."""
+    """Write a layout's most important axes, without sizes of 1, and the axes in `also`."""
     also = {*also}
     shown = [n for n in SUMMARY if layout[n] != 1 or n in also]
     return pairs({n: layout[n] for n in (*shown, *(n for n in layout if n in also and n not in SUMMARY))})
 
 
 def speed(f: Priced) -> dict[str, str]:
-    """Step time, rate, memory and verdict of a layout: the cells of a table, by their headings."""
+    """Make table cells by heading: a layout's step time, rate, memory and verdict."""
     rate, peak = f"{f.tokens_per_s_per_gpu:,.0f}", f"{f.peak_gib:.1f}"
     return {"s a step": f"{f.step_time_s:.2f}", "tokens/s/GPU": rate, "peak GiB": peak, "": f.verdict or ""}
 
 
 def cost(f: Priced) -> dict[str, str]:
-    """Days, GPU-hours and price of the budget, or GPU-hours per 10^9 tokens: cells of a table by their headings."""
+    """Make table cells by heading: the budget's days, GPU-hours and price, or else GPU-hours per 10^9 tokens."""
     if (b := f.budget) is None:
         return {"GPU-hours/1B": f"{f.gpu_hours_per_billion_tokens:,.1f}"}
     money = {} if b.cost is None else {"cost": f"{b.cost:,.0f}"}
@@ -117,13 +117,13 @@ def cost(f: Priced) -> dict[str, str]:
 
 
 def amount(tokens: int) -> str:
-    """Write a budget in its largest unit."""
+    """Write a number of tokens in the largest unit that fits: T, B or M."""
     unit, size = next(((u, n) for u, n in (("T", 10**12), ("B", 10**9), ("M", 10**6)) if tokens >= n), ("", 1))
     return f"{tokens / size:g}{unit}" if unit else str(tokens)
 
 
 def budget_note(f: Priced) -> list[str]:
-    """Explain days and GPU-hours; empty without a budget."""
+    """Write what days and GPU-hours mean; empty without a budget."""
     if f.budget is None:
         return []
     price = "" if f.budget.price_per_gpu_hour is None else f" at {f.budget.price_per_gpu_hour:g} a GPU-hour"
@@ -131,7 +131,7 @@ def budget_note(f: Priced) -> list[str]:
 
 
 def budget_text(p: Plan, b: TokenCost) -> str:
-    """Print steps, days and cost of a plan's budget."""
+    """Print the steps, days and cost of a token budget."""
     head = f"{p.name}: {amount(b.tokens)} tokens take {counted(b.steps, 'step', ',')}"
     time = f"{b.days:,.1f} days" if b.days >= 2 else duration(b.days * DAY)
     hours = f"{b.gpu_hours:,.0f}" if b.gpu_hours >= 10 else f"{b.gpu_hours:.2g}"
@@ -143,7 +143,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def top_text(p: Plan, layouts: Sequence[Ranked], because: Mapping[str, str]) -> str:
-    """Print the best layouts of a plan; a letter, after z a number, stands for each advice that one ignores."""
+    """Print a plan's best layouts; advice that they ignore is marked by letters, and by numbers once z is used."""
     ids = dict.fromkeys(i for f in layouts for i in f.against_advice)
     letters = {i: _LETTERS[n] if n < len(_LETTERS) else str(n) for n, i in enumerate(ids)}
     changed = dict.fromkeys(name for f in layouts for name in f.changes)

@@ -20,13 +20,13 @@ MESH = tuple(n for n in axes.LAYOUT if n in axes.BY_NAME)
 DOUBLINGS = 3
 """Number of lengths: the run's own, twice and four times it."""
 SHORTEST, LONGEST = 1024, 1 << 24
-"""The sequences that are tried, in tokens."""
+"""The shortest and longest sequence that are tried, in tokens."""
 Progress = Callable[[str], None]
 
 
 @frozen
 class Length(JsonForm):
-    """A sequence length in tokens and the best layout on the fewest GPUs that work; null if none do."""
+    """A sequence length in tokens, and the best layout on the fewest GPUs on which one fits; null if there is none."""
 
     seq: int
     gpus: int | None
@@ -37,7 +37,7 @@ class Length(JsonForm):
 
     @property
     def sizes(self) -> str:
-        """Write the layout and its memory."""
+        """The layout and its memory as text."""
         if self.layout is None:
             return ""
         sizes = " ".join(f"{k}={v}" for k, v in self.layout.items() if v > 1) or "no model parallelism"
@@ -46,13 +46,13 @@ class Length(JsonForm):
 
 @frozen
 class Lengths(JsonForm):
-    """What some lengths need, and the longest on the run's GPUs; null if it states none or 1K does not fit."""
+    """What each length needs; `holds` is the longest on the run's GPUs (null if it states none or 1K does not fit)."""
 
     needs: tuple[Length, ...]
     holds: Length | None
 
     def text(self, name: str) -> str:
-        """Print both for a run of that name."""
+        """Print what each length needs and the longest length, for the run called `name`."""
         lines = [f"{name}: sequence lengths and the fewest GPUs that hold them"]
         lines += [f"  {n.text}{n.sizes}" for n in self.needs]
         if n := self.holds:
@@ -61,8 +61,9 @@ class Lengths(JsonForm):
 
 
 def lengths(p: Program, gpus: int | None, seq: int, progress: Progress = lambda _: None) -> Lengths:
-    """The fewest GPUs for `seq`, twice and four times it, at the run's batch if it states one; and the longest sequence
-    on the run's GPUs. A longer sequence starts at the number that the shorter one needs."""
+    """Find the fewest GPUs for `seq`, twice and four times that length, and the longest sequence on the run's GPUs.
+
+    The batch is the run's, if it states one. The search for a longer sequence starts at the shorter one's GPUs."""
     needs = list[Length]()
     for times in range(DOUBLINGS):
         at = seq << times
@@ -74,14 +75,14 @@ def lengths(p: Program, gpus: int | None, seq: int, progress: Progress = lambda 
 
 
 def fewest(p: Program, seq: int, least: int = 1) -> Length:
-    """The smallest number of GPUs, from `least` on, with a layout that fits."""
+    """Find the smallest number of GPUs, at least `least`, on which a layout fits."""
     found = (on(p, gpus, seq) for gpus in counts(p.hardware, above=least - 1))
     none = f"at {tokens(seq)} no number of {p.hardware.name} up to {MOST_GPUS} is enough"
     return next((n for n in found if n is not None), Length(seq, None, none))
 
 
 def longest(p: Program, gpus: int, seq: int) -> Length | None:
-    """The longest sequence on a number of GPUs: `seq` doubled or halved several times; None if 1K does not fit."""
+    """Find the longest sequence on a number of GPUs by doubling or halving `seq`; None if 1K does not fit."""
     best = on(p, gpus, seq) if solve(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows else None
     if best is not None:
         while best.seq < LONGEST and (longer := on(p, gpus, best.seq * 2)) is not None:
@@ -93,7 +94,7 @@ def longest(p: Program, gpus: int, seq: int) -> Length | None:
 
 
 def on(p: Program, gpus: int, seq: int) -> Length | None:
-    """The best layout on a number of GPUs; None if none fits."""
+    """Find the best layout on a number of GPUs; None if none fits."""
     rows = plan_for(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows
     if not rows:
         return None

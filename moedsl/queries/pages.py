@@ -1,4 +1,4 @@
-"""Print the plans of a file: on one page that a person reads before spending money, or whole."""
+"""Print a file's plans: on one page that a person reads before spending money, or in full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moedsl.support.diagnostics import to_json
 
 
 def page(result: Result, next: Sequence[Command], width: int) -> str:
-    """The page of one plan; of several, a table first."""
+    """Print the page of a single plan, or for several plans a table with their notes."""
     notes = [to_json(d, result.sources) for d in result.diagnostics]
     if len(result.plans) == 1:
         return page_text(result.plans[0], notes, next, width)
@@ -22,7 +22,7 @@ def page(result: Result, next: Sequence[Command], width: int) -> str:
 
 
 def texts(plans: Sequence[Plan]) -> Iterator[str]:
-    """Print all of every plan; of an isolation only its first variant, because a table compares them."""
+    """Yield every plan in full; of an isolation only the first variant, because a table compares the variants."""
     seen = set[tuple[str, str]]()
     for p in plans:
         group = (p.isolation.of, p.isolation.axis) if p.isolation else (p.name, "")
@@ -33,6 +33,6 @@ def texts(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def _comparisons(plans: Sequence[Plan]) -> Iterator[str]:
-    """Compare the variants of each isolation, and the values of each sweep."""
+    """Yield tables that compare the variants of each isolation, and the values of each sweep."""
     yield from (c.text() for c in isolation_table.comparisons(plans))
     yield from (sweep.text() for sweep in several.sweeps(plans))

@@ -1,8 +1,8 @@
 """Both trade-offs of a run: memory against speed on its GPUs, and GPUs against time at its batch.
 
-The front of memory and speed is exact: every layout that no other one beats in both. A mesh, and then a mesh with its
-policies of memory, is skipped only if a known layout needs no more memory than its lower bound and less time than its
-lower bound. GPUs and time compare the fewest GPUs that work with each doubling, up to 64 times as many.
+The Pareto front of memory and speed is exact: it has every layout that no other one beats in both. A mesh (and then a
+mesh with its memory policies) is skipped only if a known layout has no more memory and less time than its lower bounds.
+For GPUs against time, the fewest GPUs that work are doubled, up to 64 times as many.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Progress = Callable[[str], None]
 
 
 def pareto(chosen: Chosen, budget: Budget | None = None, progress: Progress = lambda _: None) -> Pareto:
-    """Compare memory with speed, with the position of the plan, and GPUs with time."""
+    """Find both trade-offs: memory against speed, with the plan's position, and GPUs against time."""
     progress("searching the Pareto front of memory and speed")
     plan, left = chosen.solution.rows[0], chosen.compiled.unfollowed
     points = tuple(
@@ -48,16 +48,16 @@ def pareto(chosen: Chosen, budget: Budget | None = None, progress: Progress = la
 
 
 def beats(a: Row, b: Row) -> bool:
-    """Whether a layout is no worse than another in both prices and better in one."""
+    """Whether a layout is no worse than another in memory and step time, and better in one of them."""
     mine, theirs = (a.peak_memory, a.step_time), (b.peak_memory, b.step_time)
     return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
 
 
 def behind(chosen: Chosen, row: Row) -> Behind | None:
-    """The first key in which a layout differs from the plan.
+    """Return the first ranking key in which a layout differs from the plan.
 
     A violated wish counts 1, and so does a condition that holds. None if the keys do not decide: they are equal, or
-    other runs share the plan's layout, which may not be the best by these keys then.
+    other runs share the plan's layout, so that it need not be the best by this run's keys.
     """
     if shared(chosen):
         return None
@@ -68,25 +68,25 @@ def behind(chosen: Chosen, row: Row) -> Behind | None:
 
 
 FIRST_CHUNK = 32
-"""Meshes in the first chunk, before any are skipped."""
+"""Number of meshes in the first chunk, which is priced before any mesh is skipped."""
 Floats = NDArray[np.floating[Any]]
 
 
 class Front(Search):
-    """A search of the layouts that no other beats in both memory and step time."""
+    """A search for the layouts that no other one beats in both memory and step time."""
 
     def rows(self) -> list[Row]:
-        """They, the smallest memory first; of layouts with the same memory and time, only the one ranked highest."""
+        """Return the front, smallest memory first; of layouts equal in both, only the one that ranks highest."""
         found: list[Row] = []
         left = self._could_fit(self.legal, "peak_memory") if self.legal.rows and self.policies.rows else None
         if left is None or not left.rows:
             return found
         left = left.with_columns(least_time=self._least_time(left))
-        # An order that starts with the smallest, the fastest and the best of both in turn
+        # Order the meshes so that the smallest, the fastest, and the best by memory x time come first in turn
         memory, time = left["peak_memory"], left["least_time"]
         ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (memory, time, np.log(memory * time))]
         left, size = left.take(np.argsort(np.minimum.reduce(ranks), kind="stable")), FIRST_CHUNK
-        while left.rows:  # in growing chunks, without the meshes that `found` dominates by then
+        while left.rows:  # price growing chunks, and drop meshes that `found` already dominates
             part = left.take(np.arange(min(size, left.rows)))
             held = self._could_hold(self._held(part, self.policies), "peak_memory")
             if held.rows:
@@ -98,11 +98,11 @@ class Front(Search):
         return found
 
     def _rows(self, table: Table) -> list[Row]:
-        """The Pareto front of some priced rows."""
+        """Return the Pareto front of some priced rows."""
         if not table.rows:
             return []
         table = self._within_memory(table, [n for n in self.c.memory_prices if n not in self.c.memory_read], [])
-        # The rows that no other beats in both prices, ties included
+        # Keep the rows that no other one beats in both prices, ties included
         memory, time = table["peak_memory"], table["step_time"]
         order = np.lexsort((time, memory))
         table = table.take(order[time[order] <= np.minimum.accumulate(time[order])])
@@ -111,7 +111,7 @@ class Front(Search):
 
 
 def _front_of(rows: Iterable[Row]) -> list[Row]:
-    """One row for each pair of prices that no other pair beats, in the order of their memory."""
+    """Keep one row for each pair of memory and time that no other pair beats, sorted by memory."""
     out: list[Row] = []
     for row in sorted(rows, key=lambda r: (r.peak_memory, r.step_time, r.keys)):
         if not out or row.step_time < out[-1].step_time:
@@ -120,7 +120,7 @@ def _front_of(rows: Iterable[Row]) -> list[Row]:
 
 
 def _undominated(table: Table, memory: Floats, time: Floats, found: list[Row]) -> Table:
-    """The rows whose bounds allow a layout that the front `found` does not dominate."""
+    """Keep the rows whose bounds allow a layout that the front `found` does not dominate."""
     if not found or not table.rows:
         return table
     known = np.array([r.peak_memory for r in found])
@@ -130,11 +130,11 @@ def _undominated(table: Table, memory: Floats, time: Floats, found: list[Row]) -
 
 
 DOUBLINGS = 6
-"""How many doublings of the fewest GPUs are tried."""
+"""How often the fewest GPUs are doubled."""
 
 
 def held(chosen: Chosen) -> Program:
-    """State the GPUs, sequence length and batch of a run, so that it compiles alone."""
+    """Fix the GPUs, sequence length and batch of a run, so that it can be compiled on its own."""
     p, c = chosen.problem.program, chosen.problem
     return evolve(
         p, gpus=c.gpus, seq=int(c.values["seq"]), batch=int(c.global_batch), batch_gpus=None, sweep=None, isolate=None,
@@ -143,7 +143,7 @@ def held(chosen: Chosen) -> Program:
 
 
 def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> GpusTime:
-    """Find the best layouts by GPUs, at the same batch."""
+    """Find the best layout on each number of GPUs, at the same batch."""
     p, now, must_fit = held(chosen), chosen.problem.gpus, chosen.must_fit
     plan, fastest = chosen.solution.rows[0].codes, float("inf")
     for gpus in counts(p.hardware):
@@ -168,14 +168,14 @@ def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> GpusTi
 
 
 def numbers_to_try(fewest: int, now: int, node: int) -> list[int]:
-    """The fewest GPUs and its doublings, doublings of a node in that range, and the run's own number."""
+    """List the fewest GPUs and their doublings, doublings of a node in that range, and the run's own number."""
     most = min(fewest << DOUBLINGS, MOST_GPUS)
     doubled = {n << i for n in (fewest, node) for i in range(MOST_GPUS.bit_length())}
     return sorted(n for n in {*doubled, now} if fewest <= n and (n <= most or n == now))
 
 
 MOST_POINTS = 12
-"""The most points of a front in a table; JSON has all."""
+"""The most points of a Pareto front in a table; JSON has all."""
 
 
 def pareto_text(p: Plan, trades: Pareto) -> str:
@@ -186,7 +186,7 @@ def pareto_text(p: Plan, trades: Pareto) -> str:
     rows += [("o", *speed(f).values(), *cost(f).values(), pairs(f.changes) or "the plan") for f in listed]
     standing = "the plan, on the front"
     if m.plan.beaten_by:
-        # the fastest layout that beats it, and the key that decides, or the advice that it ignores
+        # name the fastest layout that beats the plan, and the deciding key or the advice that the layout ignores
         fastest = min((m.points[i] for i in m.plan.beaten_by), key=lambda f: f.step_time_s)
         faster, by = 100 * (fastest.step_time_s / m.plan.step_time_s - 1), fastest.behind
         standing = f"the plan; {pairs(fastest.changes)} is {faster:+.1f}% step time"
@@ -214,7 +214,7 @@ def pareto_text(p: Plan, trades: Pareto) -> str:
 
 
 def thinned(points: Sequence[FrontPoint]) -> list[FrontPoint]:
-    """Choose at most `MOST_POINTS` of a front: both ends, and points at equal steps between."""
+    """Choose at most `MOST_POINTS` of a Pareto front: both ends, and points at equal steps between them."""
     if len(points) <= MOST_POINTS:
         return list(points)
     return [points[round(i * (len(points) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]

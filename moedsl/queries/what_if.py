@@ -1,6 +1,6 @@
 """Answer what other GPUs, lengths, number formats, freezing and sharding would gain.
 
-Each change is a program of its own with the same tokens a step, and is compiled alone.
+Each change is a separate program with the same tokens a step, and is compiled on its own.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _ordered = frozen(kw_only=True, field_transformer=lambda _, found: sorted(found,
 
 @_ordered
 class Base(Priced):
-    """The run as it is."""
+    """The run without any change."""
 
     hardware: str
     seq: int
     global_batch: int
     goodput: float
-    """The share of a month that trains, with failures and checkpoints of as many GPUs."""
+    """The share of a month that trains, given failures and checkpoints on this number of GPUs."""
     layout: Mapping[str, Any]
 
 
@@ -60,14 +60,14 @@ class Changed(Base):
     change: str
     speedup: float
     changes: Mapping[str, Any]
-    """Axes that differ from the base, with their values."""
+    """Axes that differ from the unchanged run, with their values."""
     another_experiment: Sequence[str]
-    """The names that make it another experiment."""
+    """Names of the values that make it another experiment."""
 
 
 @frozen
 class Unsolved(JsonForm):
-    """A change that has no layout, or that cannot be compiled."""
+    """A change that cannot be compiled, or after which no layout fits."""
 
     kind: str
     change: str
@@ -80,7 +80,7 @@ class Unsolved(JsonForm):
 
 @frozen
 class Step(JsonForm):
-    """The tokens that every line keeps, and the sequences that now have them."""
+    """The tokens a step, which every change keeps, and the run's own batch and length."""
 
     tokens: int
     global_batch: int
@@ -89,7 +89,7 @@ class Step(JsonForm):
 
 @frozen
 class WhatIf(JsonForm):
-    """The changes of one run; `ranks_by` names its ranking, which is `by_speed` if the step time is its first key."""
+    """The changes of one run; `ranks_by` names its ranking, and `by_speed` is true if step time is its first key."""
 
     name: str
     phase: str
@@ -101,11 +101,11 @@ class WhatIf(JsonForm):
 
 
 BY_SPEED = ("score", "step_time")
-"""First keys of a ranking that mean speed: the step time, with or without the factor of advice."""
+"""First keys of a ranking by speed: the step time, with or without the factor for advice."""
 
 
 def profiles(c: Chosen) -> bool:
-    """Whether a run is profiling in a workflow, which has the layout of the phase before it."""
+    """Whether a run is the profile phase of a workflow, which keeps the layout of the phase before it."""
     p = c.problem.program
     return p.workflow is not None and p.phase == "profile"
 
@@ -113,7 +113,7 @@ def profiles(c: Chosen) -> bool:
 def what_if(
     chosen: Chosen, library: Library, budget: Budget | None = None, progress: Progress = lambda _: None
 ) -> WhatIf:
-    """Solve every change of a run; one that shares its layout with others is solved alone first."""
+    """Solve every change of a run; a run that shares its layout with others is first solved on its own."""
     base = chosen
     if shared(chosen):
         alone = plan_for(held(chosen), chosen.problem.gpus, keep=1)
@@ -161,7 +161,7 @@ def _sizes(c: Chosen) -> dict[str, Any]:
 
 
 _SETTLED = [a for a in axes.AXES if a.kind in ("enum", "flag") and not a.opened and a.name != "precision"]
-"""The axes with one default value; precision has changes of its own."""
+"""The axes with one default value; precision is handled separately."""
 KINDS = {
     "gpus": "More and fewer GPUs",
     "hardware": "Other GPUs",
@@ -172,9 +172,9 @@ KINDS = {
     "sharding": "Sharding",
     **{a.name: a.doc[0].upper() + a.doc[1:] for a in _SETTLED if not a.is_format and a.name != "sharding"},
 }
-"""The kinds of changes in order, with their headings."""
+"""The kinds of changes in printed order, with their headings."""
 SLOWEST = 1 / 3
-"""The BF16 peak of another GPU that is asked, over that of the run: a slower one is no alternative."""
+"""A GPU counts as an alternative only if its BF16 peak is at least this share of the run's GPU."""
 _LABELS = {"sharding fsdp": "Megatron FSDP", "sharding optimizer": "the distributed optimizer instead of FSDP"}
 
 
@@ -201,7 +201,7 @@ def changes(chosen: Chosen, library: Library) -> list[Change]:
     label = "half the GPUs" if odd else f"half the GPUs: {half} {p.hardware.name}"
     out.append(Change("gpus", label, None if odd else evolve(p, gpus=half), odd))
     out += _hardware(p, library)
-    # Twice and half the length, with as many tokens a step
+    # Twice and half the sequence length, with the same tokens a step
     assert p.batch is not None
     step = p.batch * p.seq
     for seq, word in ((p.seq * 2, "2x"), (p.seq // 2, "half")):
@@ -227,7 +227,7 @@ def changes(chosen: Chosen, library: Library) -> list[Change]:
 
 
 def _hardware(p: Program, library: Library) -> Iterator[Change]:
-    """Every other declared GPU that is fast enough: as many of them, and as many nodes if that is another number."""
+    """Yield every other declared GPU that is fast enough: the same number of GPUs, and the same number of nodes."""
     assert p.gpus is not None
     node, nodes = p.hardware.gpus_per_node, -(-p.gpus // p.hardware.gpus_per_node)
     for name in sorted(library.hardware.keys() - {p.hardware.name}):
@@ -245,7 +245,7 @@ def _hardware(p: Program, library: Library) -> Iterator[Change]:
 
 
 def supported(chosen: Chosen) -> list[str]:
-    """The number formats that no law refuses in every layout, and of which the GPU has a rate."""
+    """List the precisions for which the GPU has a rate and that no law on precision refuses."""
     codes = np.arange(len(axes.PRECISION))
     table = Table({"precision": codes}, chosen.problem.codes, chosen.compiled.lets)
     laws = [w for w in chosen.compiled.laws if w.needs == {"precision"} and not w.rule.wish]
@@ -255,7 +255,7 @@ def supported(chosen: Chosen) -> list[str]:
 
 
 def _settled(chosen: Chosen, p: Program, formats: bool) -> Iterator[Change]:
-    """Every other value of the axes of `_SETTLED`: of the number formats, or of the others."""
+    """Yield every other value of the axes in `_SETTLED`: of number formats if `formats`, else of the others."""
     for axis in (a for a in _SETTLED if a.is_format == formats):
         for code in range(len(axis.words) or 2):
             text = f"{axis.name} {axes.show(axis.decode(code))}"
@@ -271,13 +271,13 @@ def _pinned(p: Program, axis: str, code: int) -> Program:
 
 
 def values(c: Chosen) -> dict[str, Any]:
-    """The experiment's values for the best layout, as `experiment.values` gives them for its plan."""
+    """Return the experiment's values for the best layout, as `experiment.values` would for its plan."""
     p, row = c.problem.program, c.solution.rows[0]
     env = c.environment(row.codes, row.prices)
     sizes = {n: int(env[n]) for n in ("global_batch", "seq")}
     fixed = {"data": p.data, "routing": p.routing, **{n: n in p.vlm for n in VLM_WORDS}}
     words = sizes | fixed | experiment.packing(c) | row.layout
-    # The fields that follow from the layout, by the first rule of each that applies
+    # The fields that follow from the layout: each from its first rule that applies
     rules = {r.name: first_of(p.named("derive", r.name), env) for r in p.of("derive")}
     derived = {n: evaluate(r.expr, env) for n, r in rules.items() if r is not None}
     return experiment.values(p, c.problem.gpus, words, derived, of_rules(p.of("effect")))
@@ -289,7 +289,7 @@ ELSEWHERE = "E: a different experiment, whose loss cannot be compared with the b
 
 
 def what_if_text(a: WhatIf) -> str:
-    """Print the base, then a line for every change under the heading of its kind, or why it has no layout."""
+    """Print the unchanged run, then under each heading a line for every change, or why it has no layout."""
     base, solved = a.base, [f for f in a.lines if isinstance(f, Changed)]
     layout = whole(base.layout, sorted({name for f in solved for name in f.changes}))
     what = f"now: {base.gpus} {base.hardware}, {tokens(base.seq)}"

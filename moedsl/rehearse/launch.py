@@ -1,9 +1,9 @@
 """Start the ranks of a rehearsal, report their progress, and end them all on failure, Ctrl-C or a deadline.
 
 `Ranks` trains on the CPU and `Gpus` on GPUs, where torchrun starts the ranks over NCCL with Transformer Engine's own
-modules. `lacking` finds models that this machine cannot rehearse because packages of kernels are missing: a Mamba-2
-mixer needs mamba_ssm and causal_conv1d, which need a GPU. A gated delta net needs fla, but Megatron-Core also has a
-path in PyTorch, which a rehearsal on a CPU uses (moedsl.rehearse.cpu.layers).
+modules. `lacking` finds models that this machine cannot rehearse because kernel packages are missing: a Mamba-2 mixer
+needs mamba_ssm and causal_conv1d, which need a GPU. A gated delta net needs fla, but Megatron-Core also has a PyTorch
+path, which a rehearsal on a CPU uses (moedsl.rehearse.cpu.layers).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Progress = Callable[[str], object]
 TAIL = 15
 """Lines of a failing rank's log to print."""
 MOST = 1 << 16
-"""More than the ranks of a rehearsal: the step between the tasks of two."""
+"""The distance between the task ids of two rehearsals: more than a rehearsal has ranks."""
 ENVIRONMENT = {"TORCHDYNAMO_DISABLE": "1", "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
 
 
 @frozen
 class Failure:
-    """The reason why a rehearsal ended early."""
+    """Why a rehearsal ended early."""
 
     kind: str
     """rank, timeout or start."""
@@ -50,7 +50,7 @@ class Failure:
     status: int | None
     """The exit code; negative for a signal."""
     lines: tuple[str, ...]
-    """The last lines of its log."""
+    """The last lines of the rank's log."""
 
 
 @frozen
@@ -65,7 +65,8 @@ class Outcome:
 class Ranks:
     """Trains rehearsals on a CPU: `with Ranks() as ranks: ranks.run(prepared)`.
 
-    A host imports Bridge once and forks for each rank. A deadline ends it; the next rehearsal starts another.
+    A host process imports Bridge once and forks for each rank. A missed deadline ends the host; the next rehearsal
+    starts another.
     """
 
     device = "cpu"
@@ -88,7 +89,8 @@ class Ranks:
             host.close()
 
     def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:
-        """Train one rehearsal; `timeout` in seconds includes the import of Bridge. Mistakes do not raise."""
+        """Train one rehearsal; `timeout`, in seconds, includes the import of Bridge. Failures are returned, not
+        raised."""
         start = time.monotonic()
         forget(prepared)
         if self._host is None:
@@ -103,7 +105,7 @@ class Ranks:
         return Outcome(answers(prepared), failure, round(time.monotonic() - start, 1))
 
     def _train(self, host: Host, prepared: Prepared, deadline: float, progress: Progress) -> Failure | None:
-        """Start the ranks and follow them. The first that fails ends the others."""
+        """Start the ranks, follow them, and end all when one fails; return the failure, or None."""
         folder, count = prepared.folder.resolve(), prepared.rehearsal.ranks
         first = next(self._numbers) * MOST
         common = {"task": str(folder / TASK), "ranks": count, "store": str(host.folder / f"store{first}")}
@@ -113,17 +115,17 @@ class Ranks:
             message = host.next(deadline)
             if message is None:
                 done = {a["rank"] for a in answers(prepared)}
-                rank = min({*range(count)} - done, default=0)  # the rank that is least far counts for all
+                rank = min({*range(count)} - done, default=0)  # the first rank without an answer stands for all
                 return Failure("timeout", rank, None, tail(prepared, rank))
             rank = message.get("id", first) - first
             if "raised" in message:
                 raised.append(rank)
-            elif "told" in message and rank == count - 1:  # of the last stage
+            elif "told" in message and rank == count - 1:  # a rank of the last stage
                 progress(f"{message['told']} of {prepared.iterations}")
             ended = {id - first: status for id, status in message.get("ended", ())}
             left -= ended.keys()
             if failure is None and (failed := [rank for rank, status in ended.items() if status]):
-                # one that raised nothing was killed, and others failed because it was gone
+                # a rank that raised nothing was killed, and others failed because it was gone
                 rank = min(failed, key=lambda r: raised.index(r) if r in raised else -1)
                 failure = Failure("rank", rank, ended[rank], tail(prepared, rank))
                 host.end(first + r for r in left)
@@ -143,7 +145,7 @@ def answers(prepared: Prepared) -> tuple[dict[str, Any], ...]:
 
 
 def tail(prepared: Prepared, rank: int) -> tuple[str, ...]:
-    """The last lines of a rank's log."""
+    """Return the last lines of a rank's log; empty if there is no log."""
     log = prepared.folder / f"rank_{rank}.log"
     return last_lines(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ()
 
@@ -165,7 +167,7 @@ def available() -> int:
 
 
 class Gpus:
-    """Runs rehearsals like `launch.Ranks`, but each is a torchrun of its own."""
+    """Trains rehearsals on GPUs, like `Ranks` on a CPU, but each in a torchrun of its own."""
 
     device = "gpu"
 
@@ -196,7 +198,7 @@ class Gpus:
         alarm.start()
         try:
             assert process.stdout is not None
-            with (folder / "rank_0.log").open("w", encoding="utf-8") as file:  # of all ranks
+            with (folder / "rank_0.log").open("w", encoding="utf-8") as file:  # the log of all ranks
                 for line in process.stdout:
                     file.write(line)
                     news = _ITERATION.match(line)
@@ -205,7 +207,7 @@ class Gpus:
             status = process.wait()
         finally:
             alarm.cancel()
-            process.terminate()  # of one that has ended already nothing comes
+            process.terminate()  # nothing happens if it has ended already
             process.wait()
         seconds = round(time.monotonic() - start, 1)
         kind = "timeout" if seconds >= timeout else "rank"
@@ -214,13 +216,13 @@ class Gpus:
 
 
 MAMBA = ("mamba_ssm", "causal_conv1d")
-"""The names that Megatron-Core's mixer imports (core ssm/mamba_mixer.py:61-81, 200)."""
+"""The packages that Megatron-Core's Mamba-2 mixer imports (core ssm/mamba_mixer.py:61-81, 200)."""
 DELTA_NETS = ("fla",)
-"""The names that its gated delta nets import (core ssm/gated_delta_net/common.py:44-46, 141)."""
+"""The packages that its gated delta nets import (core ssm/gated_delta_net/common.py:44-46, 141)."""
 
 
 def lacking(models: Sequence[Model], on_gpus: bool) -> Diagnostic | None:
-    """Report rehearse.no_kernels if the model's layers need kernels for which this run has no GPU or no packages."""
+    """Report rehearse.no_kernels if a model's layers need a GPU or kernel packages that this run lacks; else None."""
     for m in models:
         mamba = "M" in m.layer_pattern + m.mtp_pattern
         kernels = (("Mamba-2 layers", MAMBA, mamba, True), ("gated delta nets", DELTA_NETS, m.linear, False))

@@ -1,4 +1,4 @@
-"""Write a rehearsal as a folder: its run file, the recipe that the emitter makes of it, and the model's config.json.
+"""Write a rehearsal as a folder: its run file, the recipe emitted from it, and the model's config.json.
 
 The run file pins every axis, so rules and emitter handle it like any other. The config.json is one of the model's
 family, with the small model's sizes in its fields.
@@ -45,18 +45,19 @@ class Prepared:
 
     folder: Path
     rehearsal: Rehearsal
-    """The small program, whose model has a folder as `hf`."""
+    """The small run, whose model has a folder as `hf`."""
     plan: Plan
     """The plan of the small run."""
     iterations: int
     parameters: tuple[Parameters, ...]
-    """Expected parameters of a rank of each pipeline stage."""
+    """The expected parameters of a rank, by pipeline stage."""
 
 
 def prepare(
     r: Rehearsal, hf: str, folder: Path, iterations: int, device: Device, on_gpu: bool = False, traces: str = ""
 ) -> Prepared | list[Diagnostic]:
-    """Write `folder`; errors if the small run is refused (a bug of the shrinking) or has no configuration.
+    """Write `folder`; returns errors if the small run is refused (a bug in shrinking), no config.json is found, or a
+    file is not moedsl's.
 
     `hf` is the plan's model on Hugging Face. `traces` is the folder for traces, if any.
     """
@@ -83,19 +84,19 @@ def prepare(
 
 
 def rank_files(folder: Path) -> Iterator[Path]:
-    """What the ranks of an earlier rehearsal left in its folder."""
+    """Yield the files that the ranks of an earlier rehearsal left in its folder."""
     return (file for end in ("json", "log") for file in folder.glob(f"rank_[0-9]*.{end}"))
 
 
 def parameters(r: Rehearsal) -> tuple[Parameters, ...]:
-    """Count the parameters of a rank of each pipeline stage."""
+    """Count the parameters of a rank, by pipeline stage."""
     sizes_, layout = r.layout, sizes.layout_of(r.pipeline_layout, r.model, r.layout["pp"], r.layout["vpp"])
     tp, ep, etp = (sizes_[a] for a in ("tp", "ep", "etp"))
     return tuple(stage_parameters(r.model, layout, i, tp, ep, etp) for i in range(sizes_["pp"]))
 
 
 def run_file(r: Rehearsal) -> str:
-    """Write the run file."""
+    """Return the text of the run file."""
     mesh = {a.name: r.layout[a.name] for a in axes.AXES if a.section == "layout"}
     pins = {**mesh, "micro_batch": r.micro_batch, **r.policy}
     if r.pipeline_layout:
@@ -127,10 +128,10 @@ def _value(name: str, value: Any) -> str:
 
 
 def find_config(hf: str, family: str) -> Path | Diagnostic:
-    """Find the folder of a config.json of `family`: the model's own, else another model's of the same family.
+    """Find a folder with a config.json of `family`: the model's own, else another model's of the same family.
 
-    Its own is a folder that `hf` names, or in the stdlib or this user's hub cache. rehearse.no_config if there is none:
-    nothing is downloaded.
+    The model's own is the folder `hf`, or is in the stdlib or this user's hub cache. If there is none, the error is
+    rehearse.no_config: nothing is downloaded.
     """
     shipped, name = stdlib_dir() / "hf", hf.replace("/", "--")
     cached = sorted((environments.user_cache() / f"models--{name}").glob("snapshots/*"))
@@ -142,8 +143,8 @@ def find_config(hf: str, family: str) -> Path | Diagnostic:
 
 
 def _of(folder: Path, family: str) -> dict[str, Any] | None:
-    """Read the configuration of `family` in a folder: its config.json, or the language model in one; None if neither
-    is of it."""
+    """Read the configuration of `family` in a folder: its config.json, or the language model's part of it; None if
+    neither is of that family."""
     try:
         whole = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -158,7 +159,7 @@ def _of(folder: Path, family: str) -> dict[str, Any] | None:
 
 
 def model_files(folder: Path, small: Model) -> dict[str, str]:
-    """The files for the small model's folder: its config.json, and the family's own code if it has any.
+    """Return the files for the small model's folder: its config.json, and the family's own code if it has any.
 
     The configuration of a language model inside another model, as in Kimi-K2.5, names code that only the language
     model's own repository has; the stdlib ships it.
@@ -172,10 +173,10 @@ def model_files(folder: Path, small: Model) -> dict[str, str]:
 
 
 def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
-    """Write the facts of `m` into `config`, each into the field from which `moedsl models add` reads it.
+    """Return `config` with the facts of `m`, each in the field from which `moedsl models add` reads it.
 
-    Then come fields that follow from these: the object that states the shape of the layers with a window, keys that
-    repeat another one, and the width of a latent head, from which Bridge takes the rotary part (bridge
+    Then the fields that follow from these are set: the object with the shape of windowed layers, keys that repeat
+    another one, and the width of a latent head, from which Bridge takes the rotary part (bridge
     models/glm_moe_dsa/glm5_bridge.py:120).
     """
     family = FAMILIES[m.family]
@@ -210,8 +211,11 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
 
 
 def _listed(rule: object, value: Any, m: Model, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Write which layers are dense, have full attention or an indexer, or a hybrid's pattern: as a number or a word and
-    as a list, with the keys that `config` uses. Nothing for a rule of another kind."""
+    """Return the fields that state which layers are dense, have full attention or an indexer, or a hybrid's pattern.
+
+    Both the number or word and the list are written, as far as `config` has their keys. Empty for a rule of another
+    kind.
+    """
     match rule:
         case of.Firsts():
             return {rule.key: of.listed_firsts(value, m.layers)}

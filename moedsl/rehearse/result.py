@@ -1,4 +1,4 @@
-"""Check a rehearsal, and write its result as JSON and as text.
+"""Check a rehearsal, and format its result as JSON and as text.
 
 Checks: finite losses, groups as planned, parameters as counted, replicas that stay equal.
 """
@@ -25,7 +25,7 @@ from moedsl.rehearse.sizes import KEPT, KINDS, LEFT_OUT, SHRUNK, Note
 from moedsl.support.text import counted, wrapped
 
 Answers = Sequence[Mapping[str, Any]]
-"""What the ranks wrote (worker.train)."""
+"""The answers that the ranks wrote (worker.train)."""
 
 
 @frozen
@@ -40,7 +40,7 @@ class Check:
 
 @frozen
 class Result:
-    """One rehearsal. `outcome` is None if it was only shown; `diagnosis` is of the log of a rank that failed."""
+    """One rehearsal. `outcome` is None if it was only shown; `diagnosis` is from the log of a rank that failed."""
 
     rehearsal: Rehearsal
     plan: Plan
@@ -58,17 +58,17 @@ class Result:
         return self.outcome is None or (self.outcome.failure is None and all(c.ok for c in self.checks))
 
     def notes(self, kind: str) -> list[Note]:
-        """What is kept, shrunk, or not rehearsed."""
+        """Return the notes of one kind: kept, shrunk, or not rehearsed."""
         return [n for n in self.rehearsal.notes if n.kind == kind]
 
     @property
     def replaced(self) -> Sequence[Change]:
-        """The fields of the recipe that a CPU has otherwise."""
+        """The recipe's fields that have other values on a CPU."""
         return changes(self.rehearsal.model.linear) if self.device == "cpu" else ()
 
 
 def to_json(r: Result) -> dict[str, Any]:
-    """The JSON of `moedsl rehearse --json`, one object a run."""
+    """Return a run's JSON object for `moedsl rehearse --json`."""
     small, trained = r.rehearsal, None
     if r.outcome is not None and r.prepared is not None:
         failure = r.outcome.failure
@@ -104,7 +104,7 @@ _MESHES = {"attention": (*ATTENTION, "vpp"), "experts": EXPERTS}
 
 
 def text(r: Result) -> str:
-    """Print one run: what was done, both meshes, how it differs from the plan, the checks, why it failed."""
+    """Format one run: what was done, both meshes, how it differs from the plan, the checks, and why it failed."""
     where = f"{counted(r.rehearsal.ranks, 'process')} of this machine's {r.device.upper()}"
     rows = ["Meshes, here and in the plan"]
     for name, axes in _MESHES.items():
@@ -149,7 +149,7 @@ def _paragraph(head: str, text: str, indent: str = "        ") -> str:
 
 
 def _trained(checks: Sequence[Check], failure: Failure | None) -> Iterator[str]:
-    """Print the checks, and why a rank failed."""
+    """Yield the checks, and why a rank failed."""
     if checks:
         rows = ["Checks"]
         for c in checks:
@@ -223,7 +223,7 @@ def parameters(prepared: Prepared, answers: Answers) -> Check:
 def replicas(prepared: Prepared, answers: Answers) -> Check:
     """Check that ranks of one data-parallel group end with the same values, which differ from the initial ones.
 
-    Dense parameters are reduced over DP x CP, those of experts over EDP; gradients sent to wrong ranks would make them
+    Dense parameters are reduced over DP x CP, and experts' over EDP; gradients sent to wrong ranks would make replicas
     differ.
     """
     planned, after = machines.rank_groups(prepared.rehearsal.layout), {a["rank"]: a["after"] for a in answers}

@@ -19,7 +19,7 @@ from moedsl.rehearse.sizes import KEPT, LEFT_OUT, Note, sized
 RANKS = 8
 """The most processes by default."""
 SEQ = 64
-"""Tokens of a sequence for each context-parallel and tensor-parallel rank."""
+"""Tokens of a sequence for each of the cp x tp ranks that share it."""
 NOT_CARRIED = (
     "profiling.", "checkpoint.", "dataset.", "tokenizer.", "train.train_iters", "mixed_precision.",
     "scheduler.", "validation.",
@@ -32,11 +32,11 @@ class Rehearsal:
     """A small run. All sizes are its own, not the plan's."""
 
     name: str
-    """Values of the plan."""
+    """The plan's name."""
     model: Model
     hardware: str
     layout: Mapping[str, int]
-    """tp cp dp pp vpp ep etp edp."""
+    """The sizes of tp cp dp pp vpp ep etp edp."""
     pipeline_layout: str | None
     """The pipeline layout as Megatron writes it; None if the plan has none and layers divide evenly."""
     seq: int
@@ -60,10 +60,10 @@ class Rehearsal:
 
 
 def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_gpus: bool = False) -> Rehearsal:
-    """Make the rehearsal of a plan (docs/internals.md) of `model` on at most `ranks` processes. Pure.
+    """Return the rehearsal of a plan of `model` on at most `ranks` processes (docs/internals.md); a pure function.
 
-    `hardware` is used if the plan's own is not in the stdlib. The small model's `hf`, the folder of its config.json, is
-    still empty.
+    `hardware` replaces the plan's if that is not in the stdlib. The small model's `hf`, the folder of its config.json,
+    is still empty.
     """
     big, batch = plan.layout, plan.batch
     mesh = sizes.smallest(big.to_json(), ranks)
@@ -78,7 +78,7 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
         chunks = sizes.paired(chunks) if model.linear else sizes.keyed(chunks) if model.indexer_every > 1 else chunks
         layers, pattern, layout = sum(c.layers for c in chunks), "", "|".join(c.text for c in chunks)
     seq = SEQ * mesh["cp"] * mesh["tp"]
-    # 1 stays 1; else at most two for each stage, in whole groups of pp for an interleaved schedule
+    # Microbatches: 1 stays 1, else at most two for each stage, a multiple of pp for an interleaved schedule
     most = min(batch.num_microbatches, 2 * pp)
     made = Rehearsal(
         name=plan.name, model=sizes.narrow(model, f"{model.name}_rehearsal", mesh, layers, seq, pattern),
@@ -156,9 +156,9 @@ _PLAIN = "a rehearsal on GPUs uses the option that needs no other package"
 
 
 def pinned(policy: Mapping[str, Any], ep: int) -> dict[str, Any]:
-    """The policies of the small run, by axis: as planned, or off if a CPU cannot run them.
+    """Return the policies of the small run, by axis: as planned, or off if a CPU cannot run them.
 
-    Without expert parallelism, because there are too few ranks, there is nothing to overlap.
+    If there are too few ranks for expert parallelism, its overlap is off too.
     """
     same = {name: policy[name] for name in AS_PLANNED}
     overlap = bool(policy["ep_overlap"] and ep > 1)
@@ -186,7 +186,7 @@ def policy_notes(plan: Plan, here: Mapping[str, Any], on_gpus: bool = False) -> 
 
 
 def in_place_of(task: str) -> str:
-    """What runs in the place of a task, in a sentence; empty for pretraining."""
+    """Say what runs instead of a fine-tuning task; empty for pretraining."""
     what = {"sft": "the weights that it starts from", "peft": "its adapters and the weights that they are added to"}
     without = what.get(task)
     trains = "a rehearsal trains every weight of the small model, from random values"

@@ -22,7 +22,7 @@ KINDS = (KEPT, SHRUNK, LEFT_OUT)
 
 @frozen
 class Note:
-    """One thing of the plan: `kind` is kept, shrunk or not rehearsed; `here` is its value in the rehearsal."""
+    """One item of the plan; `kind` is kept, shrunk or not rehearsed, and `here` is its value in the rehearsal."""
 
     what: str
     kind: str
@@ -44,23 +44,23 @@ TWO = 2
 
 
 def layout_of(written: str | None, m: Model, pp: int, vpp: int) -> Layout:
-    """The pipeline layout of a model, as written in Megatron's letters or, without that, even."""
+    """Return a model's pipeline layout, as `written` in Megatron's letters, or even if that is None."""
     found = parse_layout(written, m, pp, vpp)[0] if written else layout_for(m, pp, vpp)
     assert found is not None, f"no layout: {written}"
     return found
 
 
 def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
-    """The chunks of pp x vpp virtual stages, in a token's order, from those of the plan's `layout`.
+    """Return the chunks of pp x vpp virtual stages, in a token's order, picked from the plan's `layout`.
 
-    A chunk with the fewest layers (but not none) keeps 1, a fuller one 2, so that an uneven layout stays uneven. Chunks
-    with layers of two kinds get `more`: dense layers before those of experts, or layers with different attention.
+    Chunks with the fewest layers (but not none) keep 1, fuller ones 2, so that an uneven layout stays uneven. Chunks
+    with layers get `more` for models with two kinds of layers: dense ones before MoE, or different attention.
     """
     of, last, count = layout.chunks, len(layout.chunks) - 1, pp * vpp
     mtp = sum(c.mtp for c in of)
-    if count == 1:  # a single one combines both ends
+    if count == 1:  # a single chunk has both ends
         chunks = [evolve(of[last], embedding=True, mtp=mtp)]
-    else:  # evenly, with the first and the last, and with a fullest one if there is room between
+    else:  # evenly spaced, with the first and the last, and with a fullest one if there is room between them
         chunks = [of[round(i * last / (count - 1))] for i in range(count)]
         fullest = max(of, key=lambda c: c.layers)
         if count > 2 and not any(c.layers == fullest.layers for c in chunks):
@@ -77,18 +77,18 @@ def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
 
 
 def paired(chunks: list[Chunk]) -> list[Chunk]:
-    """Make the number of layers even, because every other one has full attention: a fullest chunk gets one more."""
+    """Make the number of layers even, by one more in a fullest chunk, because every other layer has full attention."""
     odd, fullest = sum(c.layers for c in chunks) % 2, max(chunks, key=lambda c: c.layers)
     return [evolve(c, moe=c.moe + odd) if c is fullest else c for c in chunks]
 
 
 def keyed(chunks: list[Chunk]) -> list[Chunk]:
-    """Make the number of layers of each chunk even, because every other one attends to the keys of the one before."""
+    """Make each chunk's number of layers even, because every other layer attends to the keys of the layer before it."""
     return [evolve(c, moe=c.moe + c.moe % 2) for c in chunks]
 
 
 def segments(parts: list[str], pp: int) -> list[str]:
-    """The stages of a hybrid, each with one layer of each of its kinds, in their order; no kind is lost.
+    """Return the stages of a hybrid, each with one layer of each of its kinds, in their order; no kind is lost.
 
     `parts` are the plan's stages in the letters of its pattern.
     """
@@ -100,15 +100,16 @@ def segments(parts: list[str], pp: int) -> list[str]:
 
 
 AXES = ("pp", "ep", "tp", "cp", "etp", "dp", "edp")
-"""The most important first: with too few ranks, the last ones are dropped."""
+"""The axes, the most important first: with too few ranks, the last ones are dropped."""
 MOST = 64
-"""The most ranks to try for a note on how many all axes would need."""
+"""The most ranks that are tried to find how many all axes need."""
 
 Sizes = dict[str, int]
 
 
 def smallest(plan: Mapping[str, int], ranks: int) -> Sizes:
-    """The sizes of all AXES for at most `ranks` ranks: those that drop the least, then use the fewest ranks.
+    """Return the sizes of all AXES on at most `ranks` ranks: they drop the least important axes, then use the fewest
+    ranks.
 
     Both meshes have the same ranks: tp x cp x dp = etp x ep x edp on each of pp stages. A size of 1 stays 1, and no
     size is larger than the plan's.
@@ -130,12 +131,12 @@ def smallest(plan: Mapping[str, int], ranks: int) -> Sizes:
 
 
 def _lost(plan: Mapping[str, int], sizes: Sizes) -> int:
-    """Rank a choice: larger if more important axes became 1."""
+    """Return the penalty of axes that became 1, larger for more important axes."""
     return sum(1 << (len(AXES) - i) for i, a in enumerate(AXES) if plan[a] > 1 and sizes[a] == 1)
 
 
 def axis_notes(plan: Mapping[str, int], sizes: Sizes) -> list[Note]:
-    """Note each axis; a dropped axis has the number of ranks that would keep all."""
+    """Note each axis; the note of a dropped axis says how many ranks would keep all axes."""
     enough = ""
     if _lost(plan, sizes):
         ranks = next((n for n in (2, 4, 8, 16, 32, MOST) if not _lost(plan, smallest(plan, n))), None)
@@ -150,9 +151,9 @@ def axis_notes(plan: Mapping[str, int], sizes: Sizes) -> list[Note]:
 
 HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
 MAMBA_HEADS = 16
-"""Width of a group, so that a projection of a mixer's input is a multiple of 16, as kernels and FP8 need."""
+"""Heads of a group, so that the width of a mixer's input projection is a multiple of 16, as kernels and FP8 need."""
 LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next", "kimi_k25": "kimi_k2", "gemma4": "gemma4_text"}
-"""The family of a vision-language model's language model."""
+"""The family of the language model in each vision-language family."""
 SHRUNK_FACTS = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
@@ -168,12 +169,14 @@ KEPT_FACTS = (
     "mtp_pattern", "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense", "window_sinks", "window_first",
     "sandwich_norms", "softcap",
 )  # fmt: skip
-"""Facts that stay."""
+"""Facts that stay as they are."""
 
 
 def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int, pattern: str = "") -> Model:
-    """Narrow a model to small widths that its meshes divide; `layers` are without MTP, `pattern` is a hybrid's. Its
-    `hf` is empty: it has no folder."""
+    """Return a model with small widths that its meshes divide.
+
+    `layers` does not count MTP, and `pattern` is a hybrid's layer pattern. `hf` is empty, because there is no folder.
+    """
     ranks, mla = sizes["tp"] * sizes["cp"], m.attention == "mla"  # the ranks that share heads
     groups = lcm(ranks, 2) if m.query_groups > 1 else 1
     heads = groups * (1 if mla or m.heads == m.query_groups else 2)
@@ -182,7 +185,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
     more: dict[str, int] = {"v_head_dim": HEAD // 2} if m.v_head_dim else {}
     if mla:
         more = {"kv_lora_rank": RANK, "qk_nope_dim": HEAD, "qk_rope_dim": HEAD, "v_head_dim": HEAD}
-    if m.mamba_heads:  # as many heads in each group
+    if m.mamba_heads:  # equally many heads in each group
         shared = lcm(ranks, 2) if m.mamba_groups > 1 else 1
         more |= {"mamba_heads": MAMBA_HEADS * shared, "mamba_groups": shared}
         more |= {"mamba_head_dim": HEAD, "mamba_state": HEAD}
@@ -190,14 +193,14 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         keys, values = lcm(ranks, 2), 2 if m.linear_value_heads > m.linear_key_heads else 1
         more |= {"linear_every": 2, "linear_key_heads": keys, "linear_value_heads": values * keys}
         more |= {"linear_key_dim": HEAD, "linear_value_dim": HEAD}
-    if m.sparse:  # it leaves keys out; layers that share keys are every other one (`keyed`)
+    if m.sparse:  # few enough keys to leave some out; every other layer shares keys (`keyed`)
         more |= {"indexer_heads": 2, "indexer_dim": 2 * HEAD, "indexer_topk": seq // 2}
         more |= {"indexer_every": min(m.indexer_every, 2), "indexer_leading": min(m.indexer_leading, 1)}
     shared_expert = 0
-    if m.shared_expert_hidden:  # as many as before, or one width if they are not a multiple of the experts' width
+    if m.shared_expert_hidden:  # as many shared experts as before, or one if their width is no multiple
         count, rest = divmod(m.shared_expert_hidden, m.expert_hidden)
         shared_expert = _split(expert, sizes["tp"]) * (1 if rest else count)
-    # the width of experts or shared experts if the model's is theirs: one field may state both
+    # the dense width stays equal to the width of experts or shared experts: one field may state both
     same = {m.expert_hidden: expert, m.shared_expert_hidden: shared_expert}
     return evolve(
         m,
@@ -220,7 +223,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         mtp_layers=min(m.mtp_layers, 1),
         q_lora_rank=RANK if m.q_lora_rank else 0,
         window=seq // 2 if m.window else 0,
-        window_every=min(m.window_every, 2 + leading),  # a window between the leading layers and the next without
+        window_every=min(m.window_every, 2 + leading),  # a windowed layer between the leading and the next full one
         window_leading=leading,
         window_heads=2 * heads if m.window_heads else 0,
         window_query_groups=heads if m.window_query_groups else 0,
@@ -234,14 +237,14 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
 
 
 def experts(m: Model, ep: int) -> int:
-    """Choose so many experts that the router can choose among two in each group, with equally many on every rank."""
+    """Return the number of experts: the router has a choice in each group, and every rank has equally many."""
     wanted = max(2 * m.topk * m.routing_groups // m.topk_groups, 2 * ep)
     step = m.routing_groups * ep // gcd(m.routing_groups, ep)
     return min(-(-wanted // step) * step, m.experts)
 
 
 def _split(width: int, tp: int) -> int:
-    """A width that tp ranks divide."""
+    """Return `width`, or tp times it if tp does not divide it."""
     return width if width % tp == 0 else width * tp
 
 

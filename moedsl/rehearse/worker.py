@@ -1,6 +1,6 @@
-"""Run one rank of a rehearsal: the emitted recipe through NVIDIA's `pretrain()`; write what the rank saw as JSON.
+"""Run one rank of a rehearsal: train the emitted recipe with NVIDIA's `pretrain()`, and write its results as JSON.
 
-On a CPU this is the module of a host (moedsl.bridge.verify.host), which forks for each rank. On GPUs torchrun starts
+On a CPU, a host (moedsl.bridge.verify.host) imports this module and forks for each rank. On GPUs, torchrun starts
 `python -m moedsl.rehearse.worker TASK.json`.
 """
 
@@ -36,7 +36,7 @@ USED = (
 
 @frozen
 class Task:
-    """The task of a rank; `out` is the folder of its answer."""
+    """The task of a rank, which writes its answer into the folder `out`."""
 
     recipe: str
     function: str
@@ -47,21 +47,22 @@ class Task:
     device: Device
     on_gpu: bool = False
     traces: str = ""
-    """The folder for a trace of each rank; no trace without one."""
+    """The folder for each rank's trace; no traces if empty."""
 
 
 def read(path: str) -> Task:
     data: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    data.pop("moedsl_sha256", None)  # the marker of what moedsl wrote
+    data.pop("moedsl_sha256", None)  # the marker of files that moedsl wrote
     device: dict[str, Any] = data.pop("device")
     device["capability"] = tuple(device["capability"])
     return Task(device=Device(**device), **data)
 
 
 def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> None:
-    """Train the recipe for a few steps and write ``rank_N.json``; exceptions of NVIDIA's code pass.
+    """Train the recipe for a few steps and write ``rank_N.json``; exceptions of NVIDIA's code propagate.
 
-    `news` gets each iteration. Needs MASTER_ADDR and MASTER_PORT on GPUs, `load` and `cuda.meet_in_file` on a CPU.
+    `news` is called after each iteration. GPUs need MASTER_ADDR and MASTER_PORT; a CPU needs `load` and
+    `cuda.meet_in_file` to have run.
     """
     start = time.monotonic()
     from megatron.bridge.training.callbacks import CallbackManager
@@ -104,7 +105,7 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
 
 @contextmanager
 def _tracing(task: Task, rank: int) -> Generator[Callable[[], object]]:
-    """Trace every step but the first with PyTorch's profiler; yields what to call after a step."""
+    """Trace every step but the first with PyTorch's profiler; yields the function to call after each step."""
     if not task.traces:
         yield lambda: None
         return
@@ -122,7 +123,7 @@ def _tracing(task: Task, rank: int) -> Generator[Callable[[], object]]:
 
 
 def load() -> dict[str, Any]:
-    """Import everything that a rank imports, with the replacements of a GPU, for this process and its forks."""
+    """Import everything that a rank imports, with the GPU replaced, for this process and its forks."""
     from moedsl.rehearse.cpu import bridge, cuda
 
     warnings.filterwarnings("ignore")
@@ -141,7 +142,8 @@ def load() -> dict[str, Any]:
 
 
 def work(task: Mapping[str, Any], tell: Tell) -> None:
-    """Run one rank on a CPU. `task` is {"task": its file, "rank", "ranks", "store": a file in which they meet}."""
+    """Run one rank on a CPU. `task` is {"task": its file, "rank", "ranks", "store": the file for the ranks'
+    rendezvous}."""
     from moedsl.rehearse.cpu import cuda
 
     cuda.meet_in_file(task["store"], task["ranks"])
@@ -149,7 +151,7 @@ def work(task: Mapping[str, Any], tell: Tell) -> None:
 
 
 def groups() -> dict[str, list[int]]:
-    """The ranks of each of this rank's groups in Megatron-Core's state."""
+    """Return the ranks in each of this rank's process groups, from Megatron-Core's state."""
     import torch.distributed as dist
     from megatron.core import parallel_state as state
 
@@ -167,7 +169,7 @@ GROUPS = {
 
 
 def by_kind(chunks: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """The parameters of all virtual stages of this rank: experts' and others."""
+    """Yield (kind, parameter) for all parameters of this rank's virtual stages; the kind is expert or dense."""
     for chunk in chunks:
         for name, parameter in chunk.named_parameters():
             yield "expert" if ".experts." in name else "dense", parameter

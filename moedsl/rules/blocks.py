@@ -1,8 +1,8 @@
-"""Read a block of `NAME value` facts or a line of `NAME=VALUE` options against a table of its names.
+"""Read a block of `NAME value` facts, or a line of `NAME=VALUE` options, against a table of known names.
 
-Every declaration and every statement with options is read here: unknown names, names that are stated twice, and values
-of another kind are reported alike, in the words of the block. To add a fact or an option, add its name to the table of
-its block, with the `Kind` of its value.
+Every declaration and every statement with options is read here, so unknown names, repeated names and values of the
+wrong kind are reported alike, with the name of the block. To add a fact or an option, add its name to the table of its
+block, with the `Kind` of its value.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, er
 
 ON_OFF = {"on": True, "off": False}
 _SWITCHES = {"true": "on", "yes": "on", "false": "off", "no": "off"}
-"""Other words for a switch."""
+"""What on and off are called elsewhere, and the switch that each means."""
 
 
 @frozen
 class Kind:
-    """What a fact or an option takes."""
+    """The kind of value that a fact or an option takes."""
 
     read: Callable[[Any], Any]
-    """The value of an expression; None for an expression of another kind."""
+    """Return the value of an expression; None if the expression is of another kind."""
     takes: str
-    """In words: ``a whole number``."""
+    """The kind in words, for messages: ``a whole number``."""
     example: str = ""
-    """An option with a value, for the help."""
+    """An option with a value, for help in messages."""
 
 
 def facts(
@@ -40,9 +40,9 @@ def facts(
     found: list[Diagnostic],
     like: Callable[[str, list[str]], tuple[str, ...]] = suggest,
 ) -> Iterator[ast.FactEntry]:
-    """Yield the first entry of each known fact, of any if `known` is None; report the others in `found`.
+    """Yield the first entry of each known fact, or of every fact if `known` is None; report the others in `found`.
 
-    `title` is the block's name in messages (``a cluster``), and `like` suggests facts for an unknown name.
+    `title` is the block's name in messages (``a cluster``); `like` suggests facts for an unknown name.
     """
     first: dict[str, ast.FactEntry] = {}
     for e in entries:
@@ -64,10 +64,10 @@ def options(
     unknown: Callable[[ast.Name, tuple[str, ...]], Diagnostic],
     mistakes: Callable[[ast.Binding, Any], Iterable[Diagnostic]],
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of each known option; report in `found` what is wrong with the others.
+    """Yield the name and the value of each valid option; report errors in the others in `found`.
 
-    `unknown` makes the error for an unknown name from the help for it; `mistakes` are those of an option with a value
-    of the right kind.
+    `unknown` makes the error for an unknown name, from the name and its help; `mistakes` reports errors in an option
+    whose value has the right kind.
     """
     stated: set[str] = set()
     for b in bindings:
@@ -93,12 +93,12 @@ def options(
 
 
 def suggest_or_list(word: str, known: Collection[str]) -> tuple[str, ...]:
-    """Suggest a near word, or list all."""
+    """Suggest a similar known word, or list all of them."""
     return suggest(word, [*known]) or (f"one of {', '.join(known)}",)
 
 
 def whole(value: Any, most: int | None = None) -> int | None:
-    """Read a whole number without a unit, from 1 to `most` if that is given."""
+    """Read a whole number without a unit; if `most` is given, from 1 to `most`."""
     n = number(value) if isinstance(value, ast.Number) and value.unit is None else None
     return n if isinstance(n, int) and (most is None or 0 < n <= most) else None
 
@@ -110,7 +110,7 @@ def whole_numbers(value: Any) -> tuple[int, ...] | None:
 
 
 def share(value: Any) -> float | None:
-    """Read a share below 1, or a percentage."""
+    """Read a share from 0 to below 1, or a percentage."""
     n = number(value) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
     return float(n) if n is not None and 0 <= n < 1 else None
 
@@ -122,7 +122,7 @@ def rate(value: Any) -> float | None:
 
 
 def set_of_words(value: Any) -> frozenset[str] | None:
-    """Read a list of words that is not empty."""
+    """Read a list of words; None if it is empty."""
     words = [i.id for i in value.items if isinstance(i, ast.Name)] if isinstance(value, ast.List) else []
     return frozenset(words) if words and len(words) == len(value.items) else None
 
@@ -133,12 +133,12 @@ def switch(value: Any) -> bool | None:
 
 
 def one_of(value: Any, words: Collection[str]) -> str | None:
-    """Read one of some words."""
+    """Read a word; None if it is not in `words`."""
     return value.id if isinstance(value, ast.Name) and value.id in words else None
 
 
 def text(value: Any) -> str | None:
-    """Read a string that is not blank."""
+    """Read a string; None if it is blank."""
     return value.value if isinstance(value, ast.String) and value.value.strip() else None
 
 

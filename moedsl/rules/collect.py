@@ -18,22 +18,22 @@ from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
 from moedsl.support.source import Span
 
 DEFAULT_WORTH = 0.01
-"""The worth of advice that states none."""
+"""The worth of a `prefer` that states none."""
 
 DEFAULTED = ("seq", "global_batch", "pack", "torch_version", "te_version")
-"""Names with a default that are not axes."""
+"""Names other than axes for which a rule may state a default."""
 UNIQUE = ("require", "prefer", "let", "measured", "symptom", "effect")
-"""Kinds of rules with unique names; several rules of other kinds may have one name, under conditions."""
+"""Kinds of rules whose names are unique; several rules of other kinds may share a name, under different conditions."""
 WORDS = frozenset(w for t in BUILTIN.values() for w in t.words) | {"none"}
 
 MAX_OPENED = 300
-"""The most nodes on a path down an expression with its lets opened; each is a call or two of an evaluation."""
+"""Maximum depth of an expression with its lets expanded; evaluation makes a call or two per level."""
 
 Blocks = Iterable[tuple[str, ast.RulesDecl]]
 
 
 def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
-    """Collect every rule of a run, the scope that they see (builtins and lets), and their mistakes.
+    """Return every rule of a run, the scope that the rules see (builtins and lets), and the errors in them.
 
     Blocks `of` another subject, such as a recipe, are collected elsewhere.
     """
@@ -41,10 +41,10 @@ def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Dia
 
 
 def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
-    """Collect all blocks of a library.
+    """Collect all rules blocks of a library.
 
-    The stdlib's cached rules are not checked again. A new `let` of a word that they use may change its meaning: then
-    everything is checked together.
+    The stdlib's cached rules are not checked again, unless a new `let` has a name that they use, which may change their
+    meaning: then all rules are checked together.
     """
     kept, own = library.collected, [(p, b, m) for p, b in library.own_rules if b.subject is None for m in b.members]
     lets = {m.name.id for _, _, m in own if isinstance(m, ast.Let)}
@@ -58,9 +58,9 @@ def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], lis
 def _joined(
     kept: tuple[Rule, ...], scope: Mapping[str, Type], own: Sequence[tuple[str, ast.RulesDecl, ast.Member]]
 ) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
-    """Join checked rules, whose scope is given, with members of blocks, and check these.
+    """Join checked rules and their scope with members of blocks, and check these members.
 
-    A law, advice or a let has a name of its own, and no let has that of a fact, an axis, a word or a function.
+    Names of laws, advice and lets must be unique; a let may not have the name of a fact, an axis, a word or a function.
     """
     diagnostics, scope = list[Diagnostic](), dict(scope)
     read = [read_rule(prefix, block, m, diagnostics) for prefix, block, m in own]
@@ -76,7 +76,7 @@ def _joined(
             same = (r for r in seen.values() if r.kind == "let" and r.name == rule.name and r is not rule)
             labels = [Label(r.span, "first here") for r in same]
             diagnostics.append(error("check.twice:meaning", rule.span, *labels, rule=rule.name))
-        elif rule.kind == "let":  # its type is known before its use
+        elif rule.kind == "let":  # set its type before its use
             scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
     for rule in new:
         _check(rule, scope, diagnostics)
@@ -84,10 +84,10 @@ def _joined(
 
 
 def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Diagnostic]) -> list[Rule]:
-    """Return the lets, each after those that it uses, then everything else in its order.
+    """Return the lets, each after the lets that it uses, then all other rules in their order.
 
-    A let whose expression, with the lets that it uses opened, has a path of more than MAX_OPENED nodes is reported: an
-    evaluation goes down that path.
+    Report a let if its expression, with the lets that it uses expanded, is more than MAX_OPENED levels deep, because
+    evaluation recurses through them.
     """
     lets: dict[str, Rule] = {}
     for r in rules:
@@ -98,7 +98,7 @@ def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Dia
     while order is None:
         try:
             order = [*TopologicalSorter(graph).static_order()]
-        except CycleError as e:  # the lets of a circle count as numbers, and the others are sorted without them
+        except CycleError as e:  # type the lets of a cycle as numbers, and sort the others without them
             circle: list[str] = e.args[1]
             labels = [Label(lets[n].span, "part of the cycle") for n in dict.fromkeys(circle[1:-1])]
             named = ", ".join(circle[1:])
@@ -116,7 +116,7 @@ def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Dia
 
 
 def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]) -> Rule:
-    """Read a member of a block, with its condition joined to the block's; it must have a reason and a source."""
+    """Read a member of a block, and join the block's condition to its own; report a missing reason or source."""
     name, span = (m.name.id, m.name.span) if m.name else ("unnamed", m.span)
     # Report a rule without a reason or a source; a `let` needs none
     clauses = {"because": m.because, "cite": m.cites}
@@ -138,7 +138,7 @@ def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: lis
 
 
 def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:
-    """Read the worth of a `prefer` as a share of the step time, at most all of it."""
+    """Return the worth of a `prefer` as a share of the step time, at most 1."""
     if not isinstance(m, ast.Prefer):
         return 0.0
     if m.worth is None:
@@ -149,12 +149,12 @@ def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:
 
 
 def _key(rule: Rule) -> str:
-    """The key that must be unique: for an effect its name, in any block."""
+    """Return the key that must be unique: an effect's name, whatever its block, else the rule's id."""
     return f"effect {rule.name}" if rule.kind == "effect" else rule.id
 
 
 def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
-    """Type the expressions of a rule, and check what its kind demands; the stdlib's tests check some of that."""
+    """Type the expressions of a rule, and check what its kind requires; the stdlib's tests cover part of this."""
     inference, expr = Inference(scope, diagnostics), rule.expr
     if rule.kind not in ("derive", "env"):
         read_too_early(rule, diagnostics)
@@ -192,7 +192,8 @@ def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) ->
 
 
 def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic]) -> None:
-    """Check defaults and candidates: values of an axis (or another name with a default) that are known beforehand."""
+    """Check a default or candidates: the name is an axis (or another name with a default), and the values are known
+    before the search."""
     known = AXES if rule.kind == "candidates" else AXES | {n: RUN[n] for n in DEFAULTED}
     want = known.get(rule.name)
     if want is None:
@@ -213,7 +214,7 @@ def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic
 
 
 def read_too_early(rule: Rule, diagnostics: list[Diagnostic]) -> None:
-    """Report a rule on the choice of a layout that reads what follows from the chosen one."""
+    """Report a rule that decides the layout but reads names that follow from the chosen layout."""
     _too_late(rule.reads & SAVES.keys(), rule.span, "the layout is chosen", "use it in a `derive`", diagnostics)
 
 

@@ -34,16 +34,16 @@ UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
     **{(Hardware, name): ("GB", "GiB", "TB", "TiB") for name in ("memory", "visible", "torch_total")},
     **{(Hardware, name): ("GB/s", "TB/s") for name in ("hbm", "nvlink", "network", "host_link")},
 }
-"""The units of a fact that needs one."""
+"""The units that a fact may have, if it needs one."""
 _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
 """The precisions whose dense rate a declaration of hardware may state."""
 _RATE_UNITS = ("TFLOPS", "PFLOPS")
-"""The units of a rate; without one it is in TFLOPS."""
+"""The units of a rate; a rate without a unit is in TFLOPS."""
 MOST_LAYERS, MOST_MTP, LARGEST = 10_000, 100, 1 << 31
 MOST_VISION, MOST_PATCH = 1 << 16, 64
 """The limits on layers and widths, above which a number is a typo."""
 LONGEST_PATTERN = 500
-"""Layers of a hybrid: where to cut its pattern is searched over every pair of layers, for every pipeline."""
+"""Maximum layers of a hybrid, because the search for the stages' cuts tries every pair of layers for every pipeline."""
 LETTERS = "M*E-"
 """The letters of a hybrid's layer_pattern (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
 DELTA_NETS = ("qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
@@ -64,11 +64,11 @@ _FACTS_ELSEWHERE = {
     **dict.fromkeys(("max_position_embeddings", "max_seq_len"), "max_seq"),
     "head_size": "head_dim", "vocab_size": "vocab", "num_nextn_predict_layers": "mtp_layers",
 }  # fmt: skip
-"""Facts of a model by the names of papers and of Hugging Face's configurations."""
+"""The facts of a model by their names in papers and in Hugging Face configurations."""
 
 
 def _fact_like(name: str, known: list[str]) -> tuple[str, ...]:
-    """Suggest a fact by its name in Megatron or elsewhere, else the nearest one."""
+    """Suggest the fact with that name in Megatron or elsewhere, else a fact with a similar name."""
     megatron = {field.removeprefix("model."): fact for fact, field in facts.FIELDS.items()}
     other = (megatron | _FACTS_ELSEWHERE).get(name.lower())
     return (Instead(f"did you mean `{other}`?", other),) if other in known else suggest(name, known)
@@ -77,9 +77,9 @@ def _fact_like(name: str, known: list[str]) -> tuple[str, ...]:
 def read_facts(
     cls: type, title: str, entries: Iterable[Any], filled: dict[str, Any], name: ast.Name, found: list[Diagnostic]
 ) -> Any | None:
-    """Make an instance of a class of facts from a block; None with diagnostics in `found`.
+    """Read a block into an instance of a class of facts; return None, with diagnostics in `found`, if it is wrong.
 
-    `filled` are the facts that no block states, `title` is the block's in messages, and `name` the place of the block.
+    `filled` are the facts that no block states, `title` is the block's name in messages, and `name` where the block is.
     """
     before, types = len(found), {f.name: f for f in fields(cls)}
     values, stated = dict(filled), set[str]()
@@ -151,11 +151,11 @@ _KINDS = {
     "str": Kind(blocks.word_or_string, "a word or a string"),
     "tuple[int, ...]": Kind(blocks.whole_numbers, "a list of numbers"),
 }
-"""What a fact takes, by the type of its field."""
+"""The kind of value that a fact takes, by the type of its field."""
 
 
 def model(decl: ast.ModelDecl) -> tuple[Model | None, list[Diagnostic]]:
-    """Read the model of a declaration."""
+    """Read the model of a declaration, and check that its facts agree."""
     found: list[Diagnostic] = []
     made = read_facts(Model, "a model", decl.facts, {"name": decl.name.id}, decl.name, found)
     if made is not None:
@@ -165,13 +165,13 @@ def model(decl: ast.ModelDecl) -> tuple[Model | None, list[Diagnostic]]:
 
 
 def _contradictions(m: Model) -> list[str]:
-    """Check that the parts of a model agree, and that an indexer is whole."""
+    """List contradictions between a model's facts, and missing facts of its indexer."""
     groups, v = m.routing_groups, m.vision
     least = min(m.layers, m.hidden, m.vocab, m.heads, m.query_groups, m.head_dim, m.experts, m.topk, m.expert_hidden)
     largest = max(size for size in astuple(m, recurse=False) if isinstance(size, int))
     limits = f"{MOST_LAYERS} layers, {MOST_MTP} MTP layers, and {LARGEST} of anything"
     small = m.layers <= MOST_LAYERS and m.mtp_layers <= MOST_MTP and largest <= LARGEST
-    # Products of larger sizes of a vision tower leave 64 bits
+    # Products of larger sizes of a vision tower exceed 64 bits
     tower = v is None or (
         all(1 <= getattr(v, name) <= MOST_PATCH for name in _PATCH)
         and all(0 <= size < MOST_VISION for size in astuple(v, recurse=False) if isinstance(size, int))
@@ -180,7 +180,7 @@ def _contradictions(m: Model) -> list[str]:
     latent = (m.kv_lora_rank, m.qk_nope_dim, m.qk_rope_dim, m.v_head_dim)
     heads = least < 1 or m.heads % m.query_groups == 0
     commit = not m.revision or re.fullmatch("[0-9a-f]{40}", m.revision)
-    # A gate has something to multiply, and a norm of all heads is for the heads of queries and of keys alike
+    # qk_norm_over needs a norm of GQA; all_heads needs as many key heads as query heads
     norm = m.qk_norm_over == "each_head" or (m.qk_norm and m.attention == "gqa")
     wide = "qk_norm_over all_heads needs as many query groups as heads: the norm of the keys is as wide as all heads"
     indexer = ("indexer_heads", "indexer_dim", "indexer_topk")
@@ -215,7 +215,7 @@ _PATCH = ("patch", "temporal_patch", "merge", "in_channels")
 
 
 def _of_windows(m: Model) -> list[str]:
-    """Check that layers with a window are a kind of their own only where they can be told from the others."""
+    """List errors in the facts of layers whose window has another shape."""
     if not m.windowed:
         said = _has(m, "window_leading", "window_first", "window_sinks", "full_head_dim")
         ways = "window_heads, window_query_groups or full_query_groups"
@@ -234,9 +234,9 @@ def _of_windows(m: Model) -> list[str]:
 
 
 def _of_hybrid(m: Model) -> list[str]:
-    """Check the facts that only a hybrid has, and those that its pattern needs.
+    """List errors in the facts that only a hybrid has, and in those that its pattern needs.
 
-    Attention is Megatron's `*` only, on the whole sequence.
+    A hybrid's only attention is Megatron's `*`, over the whole sequence.
     """
     repeated = ["mtp_repeated needs mtp_layers"] if m.mtp_repeated and not m.mtp_layers else []
     if not m.hybrid:
@@ -268,8 +268,8 @@ _DELTA_NET = ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linea
 
 
 def _of_delta_nets(m: Model) -> list[str]:
-    """Check the other facts that gated delta nets need (core transformer/transformer_config.py:1346-1371), and what
-    Bridge builds with them; MTP is built like the last layer (core models/gpt/gpt_layer_specs.py:767-769)."""
+    """List errors in the facts that gated delta nets need (core transformer/transformer_config.py:1346-1371), and in
+    what Bridge builds with them; MTP is built like the last layer (core models/gpt/gpt_layer_specs.py:767-769)."""
     if not m.linear:
         said = _has(m, *_DELTA_NET)
         return [f"{', '.join(said)}: only for gated delta nets, which need linear_every"] if said else []
@@ -295,14 +295,14 @@ def _has(m: Model, *facts: str) -> list[str]:
 
 
 def _failed(*asked: tuple[Any, str]) -> list[str]:
-    """The texts of the conditions that do not hold."""
+    """Return the texts of the conditions that do not hold."""
     return [text for holds, text in asked if not holds]
 
 
 def hardware(
     decl: ast.HardwareDecl, reached: Callable[[str], tuple[Constants | None, list[Diagnostic]]]
 ) -> tuple[Hardware | None, list[Diagnostic]]:
-    """Read the hardware of a declaration, with the source of each fact, and what its architecture reaches."""
+    """Read the hardware of a declaration, with the source of each fact and its architecture's constants (`reached`)."""
     arch = next((e.value.id for e in decl.facts if e.name.id == "arch" and isinstance(e.value, ast.Name)), "")
     constants, wrong = reached(arch)
     found = [*wrong]
@@ -311,7 +311,7 @@ def hardware(
     made = read_facts(Hardware, "a hardware", decl.facts, filled, decl.name, found)
     if made is None:
         return None, found
-    # Sizes are divisors, and NVLink domains are whole nodes, or nodes whole domains
+    # Sizes are divisors; one of a node and an NVLink domain is a multiple of the other
     sizes = {n: getattr(made, n) for n in _DIVISORS} | {f"tflops {k}": v for k, v in made.tflops.items()}
     zero = ", ".join(n for n, v in sizes.items() if v <= 0)
     node, domain = made.gpus_per_node, made.nvlink_domain
@@ -326,24 +326,27 @@ _DIVISORS = ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink",
 
 
 def cited(e: ast.FactEntry) -> str:
-    """Write the sources of a fact."""
+    """Format the sources of a fact."""
     return "; ".join(cite_text(c) for c in e.cites)
 
 
 def cite_text(cite: ast.Cite) -> str:
-    """Write a citation as one string: ``bridge training/comm_overlap.py:520``."""
+    """Format a citation as one string: ``bridge training/comm_overlap.py:520``."""
     return f"{cite.kind.id} {cite.where.value}"
 
 
 EVERY = "any"
-"""The calibration that declares each constant, and whose values hold where a generation states none."""
+"""The calibration that declares every constant; its values hold for generations that state no others."""
 
 
 def constants(
     calibrations: Mapping[str, ast.CalibrationDecl], arch: str, replaced: Mapping[str, ast.CalibrationDecl] = {}
 ) -> tuple[Constants | None, list[Diagnostic]]:
-    """Read the constants of an architecture, each in its range; of `EVERY`, those that are declared, with units of the
-    same kind as in a declaration that it replaces."""
+    """Read the constants of an architecture, and check that each is in its range.
+
+    `EVERY` declares them. Where it replaces an earlier declaration (`replaced`), their units must be of the same kind
+    as there.
+    """
     every, own = calibrations[EVERY], calibrations.get(arch)
     found: list[Diagnostic] = []
     known = _declared(every, _declared(replaced[EVERY], {}, []) if EVERY in replaced else {}, found)
@@ -351,7 +354,7 @@ def constants(
         return None, found
     if missing := [name for name in calibration.NAMES if name not in known]:
         found.append(error("check.missing_fact:calibration", every.name.span, every=EVERY, missing=", ".join(missing)))
-    # What a generation states, in the units of its constants
+    # Values that the generation states, in the units of the declared constants
     stated, of_generation = dict[str, float](), own.facts if own and own is not every else ()
     for e in blocks.facts(of_generation, known, "a calibration", found):
         value, unit = e.value, known[e.name.id].unit
@@ -370,7 +373,7 @@ def constants(
 def _declared(
     every: ast.CalibrationDecl, replaced: Mapping[str, Constant], found: list[Diagnostic]
 ) -> dict[str, Constant]:
-    """Read the constants that a calibration declares, with units of the same kind as in one that it replaces."""
+    """Read the constants that a calibration declares; units must be of the same kind as in the one that it replaces."""
     out: dict[str, Constant] = {}
     for e in blocks.facts(every.facts, calibration.NAMES, "a calibration", found):
         name = e.name.id

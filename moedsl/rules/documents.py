@@ -1,5 +1,4 @@
-"""Read the documents that the stdlib implements, claim by claim: the text, the rules that implement it, the tests that
-show it.
+"""Read the documents that the stdlib implements, claim by claim: text, rules that implement it, tests that show it.
 
 The generated page and `moedsl explain` use them; a plan does not load them.
 """
@@ -25,9 +24,9 @@ N = TypeVar("N")
 KINDS = ("rule", "default", "number", "pitfall", "symptom")
 """The kinds of claims."""
 IGNORED = ("heading", "link", "licence", "duplicate", "damaged", "prose")
-"""Reasons why a line of a text states nothing of its own."""
+"""Reasons why a line of a text states no claim."""
 UNDATED = "undated"
-"""For a text without a date of its own."""
+"""The date of a text that states none."""
 _COPY = ("file", "date", *IGNORED)
 _DOCUMENT = ("title", "sources", "claim")
 _CLAIM = ("says", "where", "kind", "lines", "carried", "behaviour", "shown", "note", "superseded", "left")
@@ -37,7 +36,7 @@ Lines = Mapping[str, tuple[int, ...]]
 
 @frozen
 class Copy:
-    """One file with the text. `ignored` has the lines, counted from 1, that state nothing, by reason."""
+    """One file with the text. `ignored` maps a reason to the lines, counted from 1, that state no claim."""
 
     name: str
     file: str
@@ -47,25 +46,25 @@ class Copy:
 
 @frozen
 class Claim:
-    """One rule, default, number, pitfall or symptom of a text, in other words."""
+    """One rule, default, number, pitfall or symptom that a text states, reworded."""
 
     says: str
     where: str
     kind: str
     lines: Lines
-    """The lines of the claim, counted from 1, by the name of the copy."""
+    """The lines of the claim, counted from 1, by name of copy."""
     span: Span
     carried: tuple[str, ...] = ()
     """Ids of the rules that apply the claim to a plan; several rules may share an id."""
     behaviour: str | None = None
-    """What the program does about it, with the command."""
+    """What the program does about the claim, with the command."""
     shown: tuple[str, ...] = ()
-    """Tests, ``tests/FILE.py::NAME``."""
+    """The tests that show it, as ``tests/FILE.py::NAME``."""
     note: str | None = None
     superseded: str | None = None
-    """What a newer copy says instead, and the rule that follows it."""
+    """What a newer copy says instead, and the rule that follows the newer copy."""
     left: str | None = None
-    """The reason if nothing implements it."""
+    """The reason why nothing implements the claim; None if something does."""
 
 
 @frozen
@@ -79,13 +78,13 @@ class Document:
     span: Span
 
     def dates(self, claim: Claim) -> str:
-        """The dates of the copies that have a claim, each once."""
+        """Return the dates of the copies that contain a claim, each once."""
         return ", ".join(dict.fromkeys(c.date for c in self.copies if c.name in claim.lines))
 
 
 @frozen
 class Documents:
-    """Read every document of the stdlib, and the mistakes in their declarations."""
+    """Every document of the stdlib, and the errors in their declarations."""
 
     documents: tuple[Document, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -94,26 +93,27 @@ class Documents:
 
 @cache
 def load(rules: frozenset[str] = frozenset()) -> Documents:
-    """Read the stdlib's documents, checked against the ids of existing rules."""
+    """Read the stdlib's documents; with `rules`, check that the rule ids they name exist."""
     return read(library.load(resources.document_files(), parse), rules)
 
 
 def read(declared: Library, rules: frozenset[str]) -> Documents:
-    """Read the documents of a library; without rules, the ids are not checked."""
+    """Read the documents of a library; with `rules`, check that the rule ids they name exist."""
     reader = _Reader(rules, list(declared.diagnostics))
     found = tuple(d for d in map(reader.document, declared.documents.values()) if d is not None)
     return Documents(found, tuple(reader.found), declared.sources)
 
 
 def rule_ids(known: Library) -> frozenset[str]:
-    """The id of every rule, including those that judge a recipe."""
+    """Return the id of every rule, including rules of recipes."""
     return frozenset(
         f"{prefix}.{block.name.id}.{m.name.id}" for prefix, block in known.rules for m in block.members if m.name
     )
 
 
 def claims_of(rule: str) -> tuple[tuple[Document, Claim], ...]:
-    """Every claim that a rule of the stdlib implements, with its document; `rule` is like ``std.mesh.heads``."""
+    """Return every claim that a rule of the stdlib implements, with its document; `rule` is an id like
+    ``std.mesh.heads``."""
     return tuple(
         (document, claim) for document in load().documents for claim in document.claims if rule in claim.carried
     )
@@ -121,7 +121,7 @@ def claims_of(rule: str) -> tuple[tuple[Document, Claim], ...]:
 
 @frozen
 class _Reader:
-    """Reads declarations as documents; `found` collects their mistakes."""
+    """Reads declarations as documents, and collects their errors in `found`."""
 
     rules: frozenset[str]
     found: list[Diagnostic]
@@ -182,7 +182,10 @@ class _Reader:
     def _fact(
         self, facts: Mapping[str, ast.FactEntry], name: str, needs: ast.Name | None, of: type[N], wanted: str
     ) -> N | None:
-        """The value of a fact, if it is `of` a class; `needs` is the name of a block that must state the fact."""
+        """Return the value of a fact if it has the class `of`, else None.
+
+        Report a value of another class, and a missing fact if `needs` names the block that must state it.
+        """
         entry = facts.get(name)
         if entry is not None and isinstance(entry.value, of):
             return entry.value
@@ -211,6 +214,6 @@ class _Reader:
 
 
 def _entries(entry: ast.FactEntry | None) -> tuple[ast.FactEntry, ...]:
-    """The entries of a block."""
+    """Return the entries of a block."""
     inner = entry.value if entry is not None and isinstance(entry.value, tuple) else ()
     return tuple(e for e in inner if isinstance(e, ast.FactEntry))

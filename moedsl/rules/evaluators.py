@@ -1,10 +1,10 @@
-"""Evaluate expressions: for one row of plain Python values, and compiled for whole NumPy columns.
+"""Evaluate expressions, either for one row of plain Python values or compiled for whole NumPy columns.
 
-The row evaluator explains a row, derives settings, and tests the column evaluator. In it, a word that is not a variable
-is itself; a function that a problem supplies is a value like others.
+The row evaluator explains a row, derives settings, and tests the column evaluator. It evaluates a word that is not a
+variable to itself, and takes functions that a problem supplies from the row's values.
 
-A column is a NumPy array or a scalar that broadcasts. Words are encoded by `moedsl.facts.axes`; text facts are
-compared at compile time, because they are equal in every row.
+A column is a NumPy array or a scalar that broadcasts. Words are encoded by `moedsl.facts.axes`; text facts are compared
+at compile time, because they are equal in every row.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from moedsl.lang import ast
 
 
 def evaluate(expr: ast.Expr, env: Mapping[str, Value]) -> Value:
-    """Evaluate an expression for one row; total, so division by zero is 0."""
+    """Evaluate an expression for one row; it never raises, and division by zero is 0."""
     return _EVAL[type(expr)](expr, env)
 
 
 def holds(expr: ast.Expr | None, env: Mapping[str, Value]) -> bool:
-    """Whether a condition is true; an absent one is."""
+    """Whether a condition is true; a missing condition is."""
     return expr is None or bool(evaluate(expr, env))
 
 
@@ -53,13 +53,13 @@ def _call(e: ast.Call, env: Mapping[str, Value]) -> Value:
 
 
 def _list(e: ast.List, env: Mapping[str, Value]) -> Value:
-    """A set of words; a tuple for anything else."""
+    """Return a set if all items are words, else a tuple."""
     items = [evaluate(i, env) for i in e.items]
     return frozenset(items) if all(isinstance(i, str) for i in items) else tuple(items)
 
 
 def number(e: ast.Number) -> int | float:
-    """Convert a number to base units; whole numbers stay integers."""
+    """Convert a number to base units; whole numbers become integers."""
     value = e.value * SCALES.get(e.unit or "", 1)
     return int(value) if float(value).is_integer() else value
 
@@ -80,16 +80,16 @@ _EVAL: dict[type, Callable[[Any, Mapping[str, Value]], Value]] = {
 Columns = Mapping[str, Column]
 Evaluate = Callable[[Columns], Column]
 LARGEST = 2**31
-"""The largest whole number of which a product stays within 64 bits."""
+"""The largest whole number whose products stay within 64 bits."""
 
 
 @frozen
 class Compiler:
-    """Compiles expressions, each once. `types` gives each variable's type."""
+    """Compiles each expression once. `types` gives each variable's type."""
 
     types: Mapping[str, Type]
     _made: dict[int, tuple[ast.Expr, Evaluate]] = field(factory=dict, init=False, eq=False, repr=False)
-    """The functions by the identity of their expression, which is kept so that no other takes its place."""
+    """The compiled functions by their expression's `id`; the expression is kept so that its id stays unique."""
 
     def compile(self, expr: ast.Expr) -> Evaluate:
         """Make a function from columns to the expression's column; the expression must have passed the check.
@@ -157,7 +157,7 @@ class Compiler:
         return lambda c: op.column(a(c), b(c))
 
     def _type(self, e: ast.Expr) -> Type | None:
-        """The type of a variable, through an if; None for a word or a number."""
+        """Return the type of a variable, also inside an `if`; None for a word or a number."""
         if isinstance(e, ast.If):
             return self._type(e.then) or self._type(e.otherwise)
         return self.types.get(ALIASES.get(e.id, e.id)) if isinstance(e, ast.Name) else None
@@ -178,7 +178,7 @@ def _mask(words: list[str], want: Type | None) -> int:
 
 
 def names(expr: ast.Expr | None) -> frozenset[str]:
-    """Every name in an expression, with aliases resolved; words are names too."""
+    """Return every name in an expression, with aliases resolved; words count as names."""
     if isinstance(expr, ast.Name):
         return frozenset([ALIASES.get(expr.id, expr.id)])
     return frozenset[str]().union(*map(names, ast.operands(expr))) if expr is not None else frozenset()

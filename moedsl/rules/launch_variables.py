@@ -22,15 +22,16 @@ _OF_BASH = frozenset((
     "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PS4", "PWD", "RANDOM", "SECONDS", "SHELL", "SHELLOPTS", "SHLVL",
     "SRANDOM", "UID",
 ))  # fmt: skip
-"""Variables that bash sets or reads itself: a value would not arrive, or would change how the script is read."""
+"""Variables that bash itself sets or reads: a job would not get the value, or bash would read the script
+differently."""
 _LOADERS = re.compile(
     r"(LD_|DYLD_|PYTHON|GIT_|SSH_|BASH_FUNC|XDG_|OPENSSL_|PERL|RUBY|NODE_|GCC_|UCX_|OMPI_|PMIX_).*"
     r"|(CC|CXX|CPP|LD|AS|AR|MAKE|CUDACXX|CPATH|NVCC|PYTORCH_NVCC|EDITOR|VISUAL|PAGER|BROWSER|SHELL|MATPLOTLIBRC|TMPDIR|TEMP|TMP)"
     r"|.*(PATH|HOME|DIR|DIRS|PRELOAD|PLUGINS?|MODULES?|FLAGS|OPTIONS|OPTS?|COMMAND|CMD|EXECUTABLE|COMPILER|WRAPPER|FILE"
     r"|CACHE|BACKEND|HOOKS?|PREFIX)"
 )
-"""Variables that choose which code a program loads, or which files it reads and writes: places, compilers and their
-arguments, plugins. On the launching machine, only the shell sets them."""
+"""Variables that choose which code a program loads, or which files it reads and writes: paths, compilers and their
+arguments, plugins. On the launching machine, only the shell may set them."""
 
 
 def is_loader(name: str) -> bool:
@@ -39,7 +40,7 @@ def is_loader(name: str) -> bool:
 
 
 def refusal(name: str) -> str | None:
-    """Why a variable may not have this name, as the end of a sentence; None if it may."""
+    """Return why a variable may not have this name, as the end of a sentence; None if it may."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         return "is not a name of a variable: letters, digits and _, no digit first"
     if name in OF_THE_RANK or name.startswith("SLURM_"):
@@ -52,7 +53,8 @@ def refusal(name: str) -> str | None:
 
 
 def refused(rule: Rule) -> Diagnostic | None:
-    """Refuse an `env` of a rule with a reserved name, or with a secret, whose value must not be in a file."""
+    """Return an error for an `env` rule with a reserved name or a secret, whose value must not be in a file;
+    else None."""
     if wrong := refusal(rule.name):
         return error("check.variable", rule.span, name=rule.name, wrong=wrong)
     value = rule.expr.value if isinstance(rule.expr, ast.String) else ""

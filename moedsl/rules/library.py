@@ -24,7 +24,7 @@ Blocks = Sequence[tuple[str, ast.RulesDecl]]
 
 @frozen
 class Library:
-    """Declarations by name; facts are built when a name is used, so that an unused model costs nothing."""
+    """Declarations by name; facts are built when a name is used, so unused declarations cost nothing."""
 
     models: MutableMapping[str, ast.ModelDecl] = field(factory=dict)
     hardware: MutableMapping[str, ast.HardwareDecl] = field(factory=dict)
@@ -35,28 +35,30 @@ class Library:
     own: list[ast.Item] = field(factory=list)
     """The declarations of the user's files."""
     own_rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
-    """The blocks of the added files, each with the prefix of its rules' names: ``std`` or ``run``."""
+    """The rules blocks of the added files, each with the prefix of its rules' ids: ``std`` or ``run``."""
     sources: dict[str, Source] = field(factory=dict)
     unused: list[Span] = field(factory=list)
-    """The first statement of a run in each file that the program uses: `use` reads declarations only."""
+    """The first run statement in each file that the program uses; `use` ignores it, because it reads only
+    declarations."""
     diagnostics: list[Diagnostic] = field(factory=list)
     collected: Collected | None = None
-    """The stdlib's cached and checked rules, if any; its blocks are then in `blocks` and not in `own_rules`."""
+    """The stdlib's cached and checked rules; None if there are none. Its blocks are then in `blocks`, not in
+    `own_rules`."""
     blocks: Callable[[], Blocks] = tuple
     replaced: dict[str, ast.CalibrationDecl] = field(factory=dict)
-    """The stdlib's calibrations that a user's replace."""
+    """The stdlib's calibrations that the user's calibrations replace."""
     constants_known: Mapping[str, Constants] = field(factory=dict)
     """The stdlib's cached constants by architecture."""
     made: dict[tuple[str, str], tuple[Any, list[Diagnostic]]] = field(factory=dict, repr=False)
-    """What was made of the declarations, by kind and name, because several runs use the same."""
+    """The values read from declarations, by kind and name, because several runs use the same."""
 
     @property
     def rules(self) -> Blocks:
-        """Every block, the stdlib's first."""
+        """Return every rules block, the stdlib's first."""
         return [*self.blocks(), *self.own_rules]
 
     def add(self, source: Source, module: ast.Module, prefix: str) -> None:
-        """Collect a module's declarations; a name declared twice is an error with both places."""
+        """Add a module's declarations; a name declared twice is an error with both locations."""
         self.sources[source.name] = source
         tables: dict[type, MutableMapping[str, Any]] = {
             ast.ModelDecl: self.models, ast.HardwareDecl: self.hardware, ast.ClusterDecl: self.clusters,
@@ -84,53 +86,54 @@ class Library:
                 table[name.id] = item
 
     def declared(self, model: str, hardware: str) -> str:
-        """The text of the declarations that a run of this model and hardware needs and the stdlib does not have."""
+        """Return the text of the user's declarations that a run of this model and hardware needs."""
         named = self.models[model], self.hardware[hardware]
         needed = [i.span for i in self.own if isinstance(i, ast.CalibrationDecl) or i in named]
         return "\n".join(self.sources[at.file].text[at.start : at.end] for at in needed)
 
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
-        """The facts of a declared model."""
+        """Return the facts of a declared model."""
         return self.once("model", name, lambda: declarations.model(self.models[name]))
 
     def gpu(self, name: str) -> tuple[Hardware | None, list[Diagnostic]]:
-        """The facts of a declared hardware."""
+        """Return the facts of declared hardware."""
         return self.once("hardware", name, lambda: declarations.hardware(self.hardware[name], self.constants))
 
     def gpu_called(self, device: str) -> Hardware | None:
-        """Find the GPU whose device name is the longest prefix of the name that torch.cuda reports. Drivers append the
-        board's name; the longest match keeps an H200 from being an H20.
+        """Return the GPU whose device name is the longest prefix of `device`, the name that torch.cuda reports.
+
+        Drivers append the board's name; the longest match keeps an H200 from matching H20.
         """
         known = (self.gpu(name)[0] for name in self.hardware)
         named = [f for f in known if f is not None and f.device and device.startswith(f.device)]
         return max(named, key=lambda f: len(f.device), default=None)
 
     def constants(self, arch: str) -> tuple[Constants | None, list[Diagnostic]]:
-        """The constants that the estimates use for an architecture."""
+        """Return the constants that the estimates use for an architecture."""
         if arch in self.constants_known and not self.replaced.keys() & {declarations.EVERY, arch}:
             return self.constants_known[arch], []
         return self.once("calibration", arch, lambda: declarations.constants(self.calibrations, arch, self.replaced))
 
     def once(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:
-        """What `make` makes of the declarations, kept for the next that asks for it."""
+        """Return what `make` returns, and keep it for later calls with the same kind and name."""
         if (kind, name) not in self.made:
             self.made[kind, name] = make()
         return self.made[kind, name]
 
 
 def load(files: Iterable[Path], parse: Parse) -> Library:
-    """Load the stdlib; its files are called ``stdlib/...`` in diagnostics, wherever they are installed."""
+    """Load stdlib files; diagnostics call them ``stdlib/...``, wherever they are installed."""
     return of_sources(sources(files), parse)
 
 
 def sources(files: Iterable[Path]) -> list[Source]:
-    """Read stdlib files, with their names in diagnostics."""
+    """Read stdlib files, named as in diagnostics."""
     from_root = ((path, max(i for i, part in enumerate(path.parts) if part == "stdlib")) for path in files)
     return [Source("/".join(path.parts[i:]), path.read_text(encoding="utf-8")) for path, i in from_root]
 
 
 def of_sources(sources: Iterable[Source], parse: Parse) -> Library:
-    """Load a library from texts that are read already."""
+    """Load a library from sources that are already read."""
     library = Library()
     for source in sources:
         module, found = parse(source)
@@ -154,7 +157,7 @@ def use(library: Library, source: Source, module: ast.Module, parse: Parse, read
             library.diagnostics.append(error("read.use", at))
             continue
         used, found = read(name)
-        if used is None:  # it is reported at the `use` that names it
+        if used is None:  # report it at the `use` that names it
             library.diagnostics.extend(error(d.id, d.message, at, help=d.help) for d in found)
             continue
         library.sources[name] = used
@@ -167,10 +170,10 @@ def use(library: Library, source: Source, module: ast.Module, parse: Parse, read
 
 
 def _uses(source: Source, module: ast.Module) -> list[tuple[Source, ast.UseDecl]]:
-    """The files that a module uses, the last first."""
+    """Return the `use` statements of a module, the last first."""
     return [(source, item) for item in reversed(module.items) if isinstance(item, ast.UseDecl)]
 
 
 def used_name(source: Source, item: ast.UseDecl) -> str:
-    """The path that a `use` names."""
+    """Return the path that a `use` names."""
     return os.path.normpath(os.path.join(os.path.dirname(source.name), item.path.value))

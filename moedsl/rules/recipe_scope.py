@@ -1,4 +1,4 @@
-"""Define what rules read of a recipe: its fields, and a value for each unset one."""
+"""Define what rules may read from a recipe: its fields, and a value for each unset field."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from moedsl.rules.types import Inference
 from moedsl.support.source import Source
 
 OBJECT = Type("setting")
-"""A field whose value no expression can write, such as a list or an object: it compares only with `none`."""
+"""The type of a field whose value no expression can write, such as a list or an object; it compares only with
+`none`."""
 
 SECTIONS = ("comm_overlap", "mixed_precision", "peft")
-"""Sections of the ConfigContainer that may be None, by name."""
+"""The sections of the ConfigContainer that may be None."""
 
 COMPUTED: Mapping[str, tuple[Type, str]] = {
     "world": (NUMBER, "how many GPUs the recipe is for"),
@@ -35,17 +36,18 @@ COMPUTED: Mapping[str, tuple[Type, str]] = {
     "layout_layers": (NUMBER, "the decoder layers in the pipeline layout"),
     "layout_mtp": (NUMBER, "the multi-token-prediction layers in it"),
 }
-"""Names that are not fields: facts.py computes them."""
+"""Names that are not fields, with their type and meaning; facts.py computes their values."""
 
 
 def field_types() -> dict[str, Type]:
-    """Every dotted field of the newest version of Bridge, and the sections that may be absent."""
+    """Return the type of every dotted field of the newest version of Bridge, and of the sections that may be absent."""
     out = {path: field_type(f.type) for path, f in fields(LATEST).items()}
     return dict.fromkeys(SECTIONS, OBJECT) | out
 
 
 def field_type(annotation: str) -> Type:
-    """The type of an annotation: bool, a number, words of a Literal, text, one of them or a list; else an object."""
+    """Return the type of an annotation: bool, number, words of a Literal, or text; also if it is optional or may be a
+    list; else OBJECT."""
     enum = words_of(annotation)
     if enum is not None and enum.type != "dtype":
         return Type("enum", tuple(w for w in enum.names if w != "none"))
@@ -61,7 +63,7 @@ def field_type(annotation: str) -> Type:
 
 
 def environment_types(rules: Iterable[Rule], scope: Mapping[str, Type]) -> dict[str, Type]:
-    """The type of `env.NAME` for each environment variable that a rule of the stdlib sets."""
+    """Return the type of `env.NAME` for each environment variable that a rule of the stdlib sets."""
     out: dict[str, Type] = {}
     for rule in rules:
         if rule.kind == "env":
@@ -70,7 +72,7 @@ def environment_types(rules: Iterable[Rule], scope: Mapping[str, Type]) -> dict[
 
 
 def laws(library: Library) -> tuple[Rule, ...]:
-    """The stdlib's rules of recipes, unchecked: reading every block as `lint` does takes ten times as long."""
+    """Return the stdlib's rules of recipes, unchecked: reading every block, as `lint` does, takes ten times as long."""
     return _laws(tuple(s for name, s in library.sources.items() if name.startswith(_FILES)))
 
 
@@ -81,11 +83,11 @@ def _laws(sources: tuple[Source, ...]) -> tuple[Rule, ...]:
 
 
 _FILES = "stdlib/rules/recipe_"
-"""The files that hold rules of recipes (CONTRIBUTING.md)."""
+"""The prefix of files that contain rules of recipes (CONTRIBUTING.md)."""
 
 
 class Unset(float):
-    """An unset value: not a number in arithmetic and comparisons; equal to `none`."""
+    """An unset value: NaN in arithmetic and comparisons, but equal to `none`."""
 
     def __new__(cls) -> Unset:
         return super().__new__(cls, "nan")
@@ -112,12 +114,12 @@ UNSET = Unset()
 
 
 def known(value: Any) -> Any:
-    """A field's value in expressions: None and an empty list are unset; a list of one word is the word."""
+    """Return a field's value for expressions: None and an empty list are unset; a list of equal items is that item."""
     if isinstance(value, list) and len({*map(str, value)}) == 1:
         value = value[0]
     return UNSET if value is None or value == [] else value
 
 
 def is_several(value: Any, type: Type) -> bool:
-    """Whether a field has a list where rules read one text or number: they do not know it."""
+    """Whether a field has a list where rules expect one text or number, so that they cannot read it."""
     return isinstance(value, list) and type in (TEXT, NUMBER)

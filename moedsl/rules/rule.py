@@ -1,8 +1,8 @@
 """Define a rule, look up the rules of a run, and find the effect of a change.
 
-An effect is on the experiment, only on how it runs up to rounding, or on whether the run is a benchmark. The names with
-effects are the keywords and the fields of Bridge's ConfigContainer; `effect` rules state the effects
-(stdlib/rules/effects*.moe), and a user's own rules may add fields.
+A change affects the experiment, or only how it is executed (up to rounding), or whether the run is a benchmark.
+Keywords and the fields of Bridge's ConfigContainer have effects; `effect` rules state them (stdlib/rules/effects*.moe),
+and a user's own rules may add fields.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from moedsl.support.source import Span
 
 Key = TypeVar("Key", bound=Hashable)
 _VARY = AXES.keys() | COSTS.keys()
-"""The names with another value in each layout."""
+"""The names whose values differ between layouts."""
 EFFECTS = ("experiment", "execution", "benchmark")
-"""The effects of a change: on what is learned, only on how it runs, or a run that trains nothing useful."""
+"""The effects of a change: what is learned changes, only the execution changes, or the run trains nothing useful."""
 GRAVE = 0.3
-"""The least worth of advice that is about more than speed."""
+"""Minimum worth of advice that is about more than speed."""
 
 
 @frozen(slots=False)
 class Rule:
-    """One named statement of a rules block or of a run. `when` includes the block's condition."""
+    """One named statement in a rules block or in a run. `when` includes the block's condition."""
 
     id: str
     kind: str
@@ -43,45 +43,45 @@ class Rule:
     cites: tuple[str, ...]
     span: Span
     worth: float = 0.0
-    """For a `prefer`: the share of the step time that following it is worth."""
+    """For a `prefer`: the share of the step time that following it saves."""
     wish: bool = False
-    """Whether the run file itself states it."""
+    """Whether the run file itself states the rule."""
     confirm: str | None = None
     """For a `symptom`: how to confirm the cause."""
     fix: str | None = None
     """For a `symptom`: the fix."""
 
     def applies(self, env: Mapping[str, Any]) -> bool:
-        """Whether its condition holds for one row of plain values."""
+        """Whether the rule's condition holds for one row of plain values."""
         return holds(self.when, env)
 
     def holds(self, env: Mapping[str, Any]) -> bool:
-        """Whether a row obeys it: it does not apply there, or its expression holds."""
+        """Whether a row obeys the rule: either the rule does not apply to it, or its expression holds."""
         return not self.applies(env) or holds(self.expr, env)
 
     @cached_property
     def when_reads(self) -> frozenset[str]:
-        """Every name in its condition."""
+        """Return every name in the condition."""
         return names(self.when)
 
     @cached_property
     def expr_reads(self) -> frozenset[str]:
-        """Every name in its expression."""
+        """Return every name in the expression."""
         return names(self.expr)
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """Every name in its expression and its condition."""
+        """Return every name in the expression and the condition."""
         return self.expr_reads | self.when_reads
 
     @cached_property
     def asks_layout(self) -> bool:
-        """Whether it calls `has_layout`, which asks how the layers split."""
+        """Whether the rule calls `has_layout`, which asks how the layers split."""
         return any(isinstance(e, ast.Call) and e.func.id == "has_layout" for e in ast.walk(self.guarded))
 
     @cached_property
     def guarded(self) -> ast.Expr:
-        """Its expression under its condition."""
+        """Return the expression as implied by the condition."""
         return self.expr if self.when is None else ast.Binary("=>", self.when, self.expr, self.span)
 
     @cached_property
@@ -90,7 +90,7 @@ class Rule:
 
     @property
     def is_grave(self) -> bool:
-        """Whether the advice is worth more than any difference in speed would be."""
+        """Whether the advice is worth more than any possible difference in speed."""
         return self.worth >= GRAVE
 
 
@@ -104,7 +104,7 @@ class Let:
 
 
 class Rules(tuple[Rule, ...]):
-    """The rules of a run, by kind and by name. Programs that differ in other things share one, with its lookups."""
+    """The rules of a run, by kind and by name. Programs with the same rules share one instance and its lookups."""
 
     @cached_property
     def by_kind(self) -> dict[str, tuple[Rule, ...]]:
@@ -122,8 +122,8 @@ class Rules(tuple[Rule, ...]):
 
     @cached_property
     def compiler(self) -> Compiler:
-        """The compiler of their expressions, with the type of every name; only the scalar evaluator reads a let that
-        stands for a word."""
+        """Return the compiler of the rules' expressions, with the type of every name. Lets that stand for a word are
+        only for the row evaluator."""
         types = dict(BUILTIN)
         for r in self.by_kind.get("let", ()):
             types[r.name] = Inference(types).of(r.expr) or NUMBER
@@ -131,32 +131,32 @@ class Rules(tuple[Rule, ...]):
 
     @cached_property
     def let_needs(self) -> dict[str, frozenset[str]]:
-        """The axes and prices that each let reads, in order of declaration."""
+        """Return the axes and prices that each let reads, in order of declaration."""
         out: dict[str, frozenset[str]] = {}
         for r in self.by_kind.get("let", ()):
             out[r.name] = _needed(r.expr_reads, out)
         return out
 
     def needs(self, used: frozenset[str]) -> frozenset[str]:
-        """The axes and prices that some names read, directly or through lets."""
+        """Return the axes and prices that the names `used` read, directly or through lets."""
         if used not in self._needs:
             self._needs[used] = _needed(used, self.let_needs)
         return self._needs[used]
 
     def needs_of(self, e: ast.Expr) -> frozenset[str]:
-        """The axes and prices that an expression reads, directly or through lets."""
+        """Return the axes and prices that an expression reads, directly or through lets."""
         if id(e) not in self._needs_of:
             self._needs_of[id(e)] = e, self.needs(names(e))
         return self._needs_of[id(e)][1]
 
     @cached_property
     def kept(self) -> dict[tuple[int, int], Any]:
-        """What the solver makes of a rule, by the identities of the rule and of an expression of it."""
+        """Return the solver's cache per rule, by the ids of the rule and of one of its expressions."""
         return {}
 
     @cached_property
     def compiled(self) -> list[tuple[Any, Any]]:
-        """What the solver makes of them for some facts, newest first."""
+        """Return the solver's cache of these rules compiled for some facts, newest first."""
         return []
 
     @cached_property
@@ -165,11 +165,11 @@ class Rules(tuple[Rule, ...]):
 
     @cached_property
     def _needs_of(self) -> dict[int, tuple[ast.Expr, frozenset[str]]]:
-        """By the identity of the expression, which is kept so that no other takes its place."""
+        """By `id` of the expression, which is kept so that its id stays unique."""
         return {}
 
     def with_same_lets(self, rules: Iterable[Rule]) -> Rules:
-        """Other rules with the same lets, which share what is known of these lets and of each rule alone."""
+        """Return other rules with the same lets, which share the caches of these lets and of single rules."""
         others = Rules(rules)
         shared = ("lets", "compiler", "let_needs", "kept", "_needs", "_needs_of")
         vars(others).update({name: getattr(self, name) for name in shared})
@@ -208,11 +208,11 @@ UNKNOWN = "unknown"
 GROUPS = (*EFFECTS, UNKNOWN)
 """Every effect, and the answer if no rule names one."""
 WORDS = (*axes.PINNED, *RUN, *VLM_WORDS, "model", "hardware", "target")
-"""The keywords to which a plan gives a value."""
+"""The keywords to which a plan assigns a value."""
 ENVIRONMENT = "env_vars"
-"""The section of Bridge that has a field for any variable."""
+"""The section of Bridge in which any variable is a field."""
 OFF = (None, False, 0, 0.0, "", "none", "off")
-"""Values with which a benchmark-only field does nothing."""
+"""Values with which a benchmark-only field is inactive."""
 
 
 @frozen
@@ -222,38 +222,40 @@ class Effects:
     rules: Mapping[str, Rule]
 
     def word(self, name: str, value: Any = None) -> str:
-        """The effect of a keyword; one of its values may have an effect of its own (`routing.balanced`)."""
+        """Return the effect of a keyword; a value may have its own effect (`routing.balanced`)."""
         return _effect(self._of_value(name, value) or self.rules.get(name))
 
     def _of_value(self, name: str, value: Any) -> Rule | None:
-        """The rule of a keyword's value, or of the first member of a set that has one."""
+        """Return the rule for a keyword's value, or for the first member of a set that has a rule; None if there is
+        none."""
         members = value if isinstance(value, list | tuple | set | frozenset) else [value]
         return next((self.rules[f"{name}.{m}"] for m in members if f"{name}.{m}" in self.rules), None)
 
     def field(self, path: str) -> str:
-        """The effect of a Bridge field, from its own name or the longest prefix."""
+        """Return the effect of a Bridge field, from its own name or its longest prefix with a rule."""
         return _effect(self.rule_of_field(path))
 
     def rule_of_field(self, path: str) -> Rule | None:
-        """The rule that decides a field's effect."""
+        """Return the rule that decides a field's effect; None if there is none."""
         return next((self.rules[p] for p in prefixes(path) if p in self.rules), None)
 
     def reason(self, name: str, value: Any = None) -> str | None:
-        """The reason of the effect of a keyword, a value of it or a field."""
+        """Return the reason for the effect of a keyword, its value, or a field; None if it has none."""
         rule = self._of_value(name, value) or self.rules.get(name) or self.rule_of_field(name)
         return rule.because if rule else None
 
     def name(self, name: str, value: Any = None) -> str:
-        """The effect of a keyword, or of a field if no keyword has that name."""
+        """Return the effect of a keyword, or of a field if no keyword has that name."""
         return self.word(name, value) if name in WORDS else self.field(name)
 
     def pair(self, name: str, a: Any, b: Any) -> str:
-        """The effect of a change between two values; if both values have one, the stronger, with benchmark first."""
+        """Return the effect of a change between two values: the stronger of the values' effects, with benchmark the
+        strongest."""
         found = {self.name(name, a), self.name(name, b)}
         return next((e for e in (BENCHMARK, EXPERIMENT, UNKNOWN) if e in found), EXECUTION)
 
     def is_benchmark(self, name: str, value: Any) -> bool:
-        """Whether a value makes the run a benchmark: a keyword's with that effect, or an active benchmark-only
+        """Whether a value makes the run a benchmark: a keyword's value with that effect, or an active benchmark-only
         field."""
         return self.name(name, value) == BENCHMARK and value not in OFF
 
@@ -263,7 +265,7 @@ def _effect(rule: Rule | None) -> str:
 
 
 def prefixes(path: str) -> Iterator[str]:
-    """The path and its prefixes up to a `.` or `_`, longest first."""
+    """Yield the path and its prefixes that end before a `.` or `_`, longest first."""
     yield path
     for i in range(len(path) - 1, 0, -1):
         if path[i] in "._":
@@ -271,7 +273,7 @@ def prefixes(path: str) -> Iterator[str]:
 
 
 def of_rules(rules: Iterable[Rule]) -> Effects:
-    """The effects among a run's rules; of two for one name, which `check` refuses, the first."""
+    """Return the effects among a run's rules; if a name has two, which `check` refuses, the first."""
     table: dict[str, Rule] = {}
     for r in rules:
         if r.kind == "effect":
@@ -281,7 +283,7 @@ def of_rules(rules: Iterable[Rule]) -> Effects:
 
 @cache
 def known_names() -> frozenset[str]:
-    """Everything that an `effect` may name: keywords, their values, Bridge's fields and their prefixes."""
+    """Return all names that an `effect` may have: keywords, their values, Bridge's fields and their prefixes."""
     values = {a.name: a.words for a in axes.AXES} | {n: t.words for n, t in RUN.items() if t.words}
     words = {f"{n}.{v}" for n, of in values.items() for v in of}
     paths = {p for path in fields.fields(fields.versions()[-1]) for p in prefixes(path)}
@@ -289,10 +291,10 @@ def known_names() -> frozenset[str]:
 
 
 def sections() -> frozenset[str]:
-    """The sections of Bridge's ConfigContainer, including those without fields."""
+    """Return the sections of Bridge's ConfigContainer, including those without fields."""
     return frozenset({*(s for s in fields.sections(fields.versions()[-1]) if "." not in s), ENVIRONMENT})
 
 
 def is_known(name: str) -> bool:
-    """Whether an `effect` may name it; below `env_vars` any name stands."""
+    """Whether an `effect` may have this name; any name below `env_vars` is known."""
     return name in known_names() or name.startswith(f"{ENVIRONMENT}.")

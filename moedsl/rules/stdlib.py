@@ -1,10 +1,10 @@
 """Load the standard library: parsed, collected and checked once, then read from a compiled file.
 
-`compiled.py` says where that file lies and when it is made again. Models, hardware and calibrations are unpickled when
-a name is used, because a plan needs few of them; the syntax trees of whole files only for the language server, for
-rules of recipes, and where a run file's `let` may change what a rule of the library means.
+`compiled.py` decides where that file is and when it is rebuilt. Models, hardware and calibrations are unpickled when a
+name is used, because a plan needs few of them. Syntax trees of whole files are unpickled only for the language server,
+for rules of recipes, and where a run file's `let` may change what a rule of the library means.
 
-The ids of the stdlib that Python names are listed here: the stdlib does not load without each of them.
+The stdlib ids that Python code uses are listed here; the stdlib does not load if one is missing.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ from moedsl.support.source import Source
 PACKAGES = ("support", "lang", "facts", "rules")
 """The packages that the compiled library depends on."""
 LIBRARY = "stdlib"
-"""The compiled file."""
+"""Name of the compiled file."""
 TABLES = ("models", "hardware", "clusters", "calibrations", "profiles")
 
 
 @frozen
 class Kept:
-    """What is compiled of the stdlib."""
+    """The compiled content of the stdlib."""
 
     tables: Mapping[str, Packed[Any]]
-    """The declarations by name, by the name of their table in a library."""
+    """The declarations by name, for each table of a library."""
     constants: Packed[Constants]
     collected: Collected
-    """The rules of a run with the scope that they see."""
+    """The rules of a run and the scope that they see."""
     sources: dict[str, Source]
     modules: Packed[ast.Module]
     """The syntax tree of each file."""
 
 
 def load() -> Library:
-    """Load the whole stdlib; one with an error is never kept, and one without an id that Python names raises."""
+    """Load the whole stdlib. It is not cached if it has an error; raises LookupError if an id that Python uses is
+    missing."""
     stamp = _stamp()
     kept = _kept(stamp)
     if isinstance(kept, Library):
@@ -64,7 +65,7 @@ def load() -> Library:
 
 
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
-    """Parse a file of the stdlib, or take the module that was compiled of the same text."""
+    """Parse a file of the stdlib, or return the compiled module of the same text."""
     kept = _kept(_stamp())
     if isinstance(kept, Library) or kept.sources.get(source.name) != source:
         return parser.parse(source)
@@ -77,7 +78,10 @@ def _stamp() -> bytes:
 
 @lru_cache(maxsize=1)
 def _kept(stamp: bytes) -> Kept | Library:
-    """The compiled library; if there is none, parse and check the files and save it. A Library if it has errors."""
+    """Return the compiled library; if there is none, parse and check the files and save it.
+
+    If the files have errors, return a Library with them instead.
+    """
     kept = compiled.load(LIBRARY, stamp)
     if isinstance(kept, Kept):
         return kept
@@ -99,7 +103,7 @@ def _kept(stamp: bytes) -> Kept | Library:
 
 @lru_cache(maxsize=1)
 def _blocks(stamp: bytes) -> Sequence[tuple[str, ast.RulesDecl]]:
-    """The stdlib's blocks of rules."""
+    """Return the stdlib's rules blocks."""
     return library.of_sources(_sources(), parse).own_rules
 
 
@@ -108,7 +112,7 @@ def _sources() -> list[Source]:
 
 
 class RuleId(StrEnum):
-    """A rule: library, block and name."""
+    """The id of a rule: library, block and name."""
 
     FITS = "std.memory.fits"
     FITS_AT_BEST = "std.memory_at_best.fits"
@@ -133,16 +137,16 @@ class RuleId(StrEnum):
 
 
 NEEDS: dict[str, str] = {RuleId.FITS: "up to", RuleId.FITS_AT_BEST: "about", RuleId.FITS_AT_LOW: "at least"}
-"""The laws on the memory that remains in one case of the estimate, with a word for what a layout needs in that case."""
+"""The laws on the memory left in one case of the estimate, with the word for what a layout needs in that case."""
 
 
 class Block(StrEnum):
-    """The prefix of the ids of a block's rules."""
+    """The id prefix of a block's rules."""
 
     WALLS = "std.walls."
     LADDER = "std.ladder."
     LADDER_ALONE = "std.ladder_alone."
-    """For a file with one phase."""
+    """For a file with a single phase."""
 
 
 class LetName(StrEnum):
@@ -159,7 +163,7 @@ class LetName(StrEnum):
 
 
 def require_known(blocks: Iterable[tuple[str, ast.RulesDecl]]) -> None:
-    """Raise if the stdlib's blocks of rules do not have an id that Python names."""
+    """Raise LookupError if the stdlib's rules blocks lack an id that Python uses."""
     members = [(f"{prefix}.{b.name.id}.", m.name.id, m) for prefix, b in blocks for m in b.members if m.name]
     lets = {name for _, name, m in members if isinstance(m, ast.Let)}
     known = {block + name for block, name, _ in members} | {block for block, _, _ in members} | lets

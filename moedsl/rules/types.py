@@ -1,4 +1,4 @@
-"""Type expressions: the type of each name, and a diagnostic if two sides do not match."""
+"""Infer the types of expressions, and report two sides that do not match."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from moedsl.support.diagnostics import Diagnostic, Instead, error, suggest
 
 Scope = Mapping[str, Type]
 WORD = Type("word")
-"""A bare word whose meaning depends on the other side."""
+"""The type of a bare word, whose meaning depends on the other side."""
 UNTYPED = (WORD, LIST)
-"""Expressions that have a type only together with a typed one."""
+"""Types of expressions that get a type only from a typed other side."""
 _OPERATORS = {**BINARY, **UNARY}
 LARGEST = 2**53
-"""The largest number that may be written: the two evaluators agree up to it."""
+"""The largest number that may be written; up to it the two evaluators agree."""
 
 
 @frozen
 class Inference:
-    """Collects diagnostics while types are inferred.
+    """Infers types and collects diagnostics.
 
-    Rules of recipes and launches (`of_recipe`) may compare a field with `none`, which is unset, and write a word of
-    Bridge's as a string: `"flex"` is not the name of the language with the same spelling.
+    Rules of recipes and launches (`of_recipe`) may compare a field with `none` (unset), and write a Bridge word as a
+    string: `"flex"` differs from the language's own name of the same spelling.
     """
 
     scope: Scope
@@ -47,7 +47,7 @@ class Inference:
             self._meet(expr, t, want)
 
     def of(self, expr: ast.Expr) -> Type | None:
-        """The type of an expression, or None if it is wrong."""
+        """Return the type of an expression, or None if it is wrong."""
         match expr:
             case ast.Number():
                 if abs(expr.value) <= LARGEST:
@@ -136,7 +136,7 @@ class Inference:
             self.diagnostics.append(error("check.not_a_set", e.right.span, type=_said(b)))
 
     def _pair(self, left: ast.Expr, a: Type | None, right: ast.Expr, b: Type | None) -> None:
-        """Check two expressions of one type; a word or a list gets the type of the other side."""
+        """Check that two expressions have one type; a word or a list gets the other side's type."""
         if a is None or b is None or (a in UNTYPED and b in UNTYPED):
             return
         if a in UNTYPED:
@@ -169,7 +169,7 @@ class Inference:
             self._mismatch(expr, have, want)
 
     def _quietly(self, expr: ast.Expr) -> Type:
-        """The type of an expression that was typed already."""
+        """Return the type of an expression whose errors are already reported."""
         return Inference(self.scope).of(expr) or WORD
 
     def _mismatch(self, expr: ast.Expr, have: Type, want: Type) -> None:
@@ -177,8 +177,8 @@ class Inference:
         self.diagnostics.append(error("check.type:mismatch", expr.span, type=_said(have), wanted=want, help=help))
 
     def _word(self, e: ast.Name, want: Type) -> None:
-        """Report a word that is no value of the type; suggest our values for another word of NVIDIA's, else what begins
-        with the word, else a near one."""
+        """Report a word that is not a value of the type. Suggest our values for NVIDIA's word, else values that begin
+        with the word, else a similar one."""
         if (want == TEXT and e.id != "none") or e.id in want.words or (want.kind == "set" and e.id == "none"):
             return
         if want.kind not in ("enum", "set"):
@@ -212,7 +212,8 @@ class Inference:
 
 
 def _price(e: ast.Expr) -> str:
-    """The first price in an expression that is exact only if the price is: in sums and products, not in a function."""
+    """Return the first price in an expression whose value is exact only if the price is (in sums and products, not in
+    functions); else ""."""
     if isinstance(e, ast.Name):
         return e.id if ALIASES.get(e.id, e.id) in COSTS else ""
     if isinstance(e, ast.Unary | ast.Binary):
@@ -225,7 +226,7 @@ def _said(t: Type) -> str:
 
 
 def _not_a_flag(want: Type) -> tuple[str, ...]:
-    """Suggest words where a flag cannot say which is meant."""
+    """Suggest words where a flag was written but does not say which word is meant."""
     if want.kind not in ("enum", "set"):
         return ()
     words = ", ".join(want.words)

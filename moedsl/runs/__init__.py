@@ -1,8 +1,8 @@
 """What is known after a run has trained: its measurements, and what follows from them.
 
-In go the files that a job leaves (logs, traces of profilers, memory snapshots), the `plan.json` of its recipe, lines of
-measured runs, and files of samples. Out come reports, as JSON for `--json` and as text, and three kinds of files: lines
-for `moedsl calibrate`, declarations of constants, and the folder of `moedsl tune`.
+Input: the files that a job leaves (logs, profiler traces, memory snapshots), its recipe's `plan.json`, lines of
+measured runs, and sample files. Output: reports as JSON (`--json`) and as text, and three kinds of files: lines for
+`moedsl calibrate`, declarations of constants, and the folder of `moedsl tune`.
 
 | To see | open | command |
 | --- | --- | --- |
@@ -15,9 +15,9 @@ for `moedsl calibrate`, declarations of constants, and the folder of `moedsl tun
 | what the memory of a GPU was spent on | `snapshot.py` | `memory` |
 | how long the samples for fine-tuning are | `samples.py` | `data` |
 
-`results` is the ground of `watch`, `gap` and `tune`: it finds the logs of a run, reads their lines, and makes the row
-of figures that the others start from. `measured_runs` reads and writes runs as lines of text, for all of them.
+`watch`, `gap` and `tune` build on `results`: it finds a run's logs, parses their lines, and makes the row of figures
+from which the others start. `measured_runs` reads and writes runs as lines of text, for all of them.
 
-The room may import every room below it: the compiler, the planner, `bridge` (for recipes in place of plans), `diagnose`
-and `launch` (to fetch logs and to submit). Only `moedsl/cli/` imports it. `calibrate.py` alone needs SciPy.
+The room may import every room below it: the compiler, the planner, `bridge` (for recipes instead of plans), `diagnose`
+and `launch` (to fetch logs and to submit). Only `moedsl/cli/` imports it. Only `calibrate.py` needs SciPy.
 """

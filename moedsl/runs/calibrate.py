@@ -1,12 +1,12 @@
-"""Fit the constants of the estimates to measured runs by SciPy's least squares, and print the fit.
+"""Fit the constants of the speed and memory estimates to measured runs, and print the fit.
 
-Of speed: it minimises the squared log of measured over predicted speed, in units of a good estimate's error, and the
-squared distance of each constant from its start, in units of its spread: a constant that no run depends on stays. Runs
-that differ only in their date share one vote, and a run far from all others loses its own (Cauchy weights).
+Speed: SciPy's least squares minimises the squared log of measured over predicted speed, in units of a good estimate's
+error, plus the squared distance of each constant from its start, in units of its spread: a constant that no run depends
+on stays. Runs that differ only in their date share one vote, and outliers lose theirs (Cauchy weights).
 
-Of memory: the uncertain terms of the estimate are fitted to measured peaks, and judged on runs kept back. A term that a
-generation states counts as known, and its range as gone. So a term is only stated if the runs determine it, and none is
-if the peaks of runs that were kept back come out no better.
+Memory: the estimate's uncertain terms are fitted to measured peaks, and checked by leaving each run out once. A term
+that a generation's `calibration` states has no range any more. So a term is stated only if the runs determine it, and
+none is stated if left-out peaks are predicted no better than before.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ EXACT = 0.08
 FAR = 2 * EXACT
 """The error at which a run starts to lose its vote."""
 ROUNDS, STEPS, STILL = 3, 20, 1e-4
-"""Rounds of weights; in each the most evaluations of the search, and the change of its sum of squares that ends it."""
+"""Reweighting rounds, the most evaluations in each, and the relative change of the sum of squares that ends one."""
 NUDGE = 1e-3
-"""The step in the logarithm of a constant by which slopes are taken."""
+"""The finite-difference step, in the log of a constant."""
 Progress = Callable[[str], None]
 
 
 @frozen
 class Fit:
-    """The fitted constants, and those that the runs moved by more than a tenth of their spread."""
+    """The fitted constants, and the names of those that the runs moved by more than a tenth of their spread."""
 
     constants: Constants
     moved: tuple[str, ...]
 
 
 def lacks_scipy() -> Diagnostic | None:
-    """Report that SciPy is not installed."""
+    """Return an error if SciPy is not installed, else None."""
     if find_spec("scipy") is None:
         return error("calibrate.no_scipy")
     return None
@@ -56,11 +56,11 @@ def lacks_scipy() -> Diagnostic | None:
 def fit(
     runs: Sequence[Measured], start: Constants, progress: Progress = lambda _: None, near: Constants | None = None
 ) -> Fit:
-    """Fit the constants of one architecture to the runs on it that measured their speed.
+    """Fit the speed constants of one architecture to the runs with a measured speed; needs SciPy.
 
-    The search begins at the constants `near` if they are given, else at `start`. It needs SciPy.
+    The search begins at the constants `near` if they are given, else at `start`.
     """
-    least_squares: Any = import_module("scipy.optimize").least_squares  # half a second, and of an extra
+    least_squares: Any = import_module("scipy.optimize").least_squares  # half a second; an optional dependency
     known = fitted(start)
     low, high = (np.log([getattr(c, end) * c.scale for c in known.values()]) for end in ("low", "high"))
     x0, x = (np.log([getattr(k, name) for name in known]) for k in (start, near or start))
@@ -74,7 +74,7 @@ def fit(
         return np.concatenate([weights / EXACT * off(x), (x - x0) / spread])
 
     def jacobian(x: Floats, weights: Floats) -> Floats:
-        """By forward differences; backward at the end of a range. All constants are moved in one pricing."""
+        """Return forward differences, backward at the upper end of a range; one estimate prices all moved constants."""
         steps = np.where(x + NUDGE <= high, NUDGE, -NUDGE)
         here, *moved = off(np.vstack([x, x + np.diag(steps)]))
         slopes = (np.array(moved) - here).T / steps
@@ -91,14 +91,13 @@ def fit(
 
 
 def errors(runs: Sequence[Measured], constants: Constants | None = None) -> Floats:
-    """Log of measured over predicted speed, by run."""
+    """Return the log of measured over predicted speed of each run."""
     measured = np.array([r.tokens or np.nan for r in runs])
     return np.log(measured / predicted(batches(runs), constants))
 
 
 def precision(runs: Sequence[Measured], off: Floats) -> Floats:
-    """Return how much each run with these errors tells: one over the variance of its log, its share of a vote, and what
-    a run far from all others keeps of it."""
+    """Return each run's weight: one over the variance of its log speed, reduced for repeated runs and for outliers."""
     return (_votes(runs) * _kept(off) / EXACT) ** 2
 
 
@@ -107,7 +106,8 @@ def _kept(off: Floats) -> Floats:
 
 
 def _constants(start: Constants, x: Floats) -> Constants:
-    """Take the constants from their logs, of one machine or of several, (machines, constants)."""
+    """Return `start` with the constants whose logs are `x`: [constants], or [machines, constants] for several
+    machines."""
     values = map(float, np.exp(x)) if x.ndim == 1 else np.exp(x).T[..., None]
     return evolve(start, **dict(zip(fitted(start), values, strict=True)))
 
@@ -119,8 +119,11 @@ def _votes(runs: Sequence[Measured]) -> Floats:
 
 
 def declaration(arch: str, found: Fit, runs: Sequence[Measured]) -> str:
-    """Write ``calibration ARCH { ... }``: three digits of each constant that a fit may move, its meaning, and whether
-    the runs moved it; then what else the generation states."""
+    """Format ``calibration ARCH { ... }``.
+
+    It has each constant that a fit may move or that the generation states, to three digits, with its meaning and
+    whether the runs moved it.
+    """
     gpus = ", ".join(sorted({r.gpu for r in runs}))
     some = f"{counted(len(runs), 'run')} on {gpus}"
     head = f"# Fitted by `moedsl calibrate` to {some}. Constants not from the runs are unchanged.\n"
@@ -138,25 +141,25 @@ def rounded(value: float) -> float:
 
 
 def changes(before: Constants, found: Fit) -> Iterator[str]:
-    """Print one line for each constant that the runs moved."""
+    """Yield a line for each constant that the runs moved."""
     for name in found.moved:
         values = " -> ".join(f"{k.stated(name):>8.3g}" for k in (before, found.constants))
         yield f"  {name:<10} {values}   {before.known[name].about}"
 
 
 def verdict(runs: Sequence[Measured], before: Constants, found: Fit) -> str:
-    """Print the median error over the runs, with the constants before and after."""
+    """Format the median error over the runs, with the constants before and after the fit."""
     was, now = (_median_error(errors(runs, c)) for c in (before, found.constants))
     return f"median error of the estimate {was:.1%} -> {now:.1%} over {counted(len(runs), 'run')} (those of the fit)"
 
 
 def _median_error(logs: Floats) -> float:
-    """The median of the errors, as shares, of logs of measured over predicted."""
+    """Return the median error as a share, from logs of measured over predicted."""
     return float(np.median(np.abs(np.expm1(-logs))))
 
 
 def of_memory(f: MemoryFit) -> str:
-    """Print how far the estimate is from the measured peaks, or why nothing is fitted to them."""
+    """Format the errors of the estimate against measured peaks, or say why nothing was fitted to them."""
     if f.errors is None:
         few = f"{f.runs} measured {'peak is' if f.runs == 1 else 'peaks are'} too few for {len(f.terms)} constants"
         return f"memory: {few} ({', '.join(f.terms)}), so none is fitted; give at least {len(f.terms) + 1}"
@@ -169,42 +172,42 @@ def of_memory(f: MemoryFit) -> str:
 
 
 TERMS = ("uneven_natural", "uneven_balanced", "torch_other", "dispatch_copies", "loss_te", "loss_native")
-"""The constants of the estimate's cases (`moedsl.cost.cases`) that have a range."""
+"""The memory constants that can have a range (`moedsl.cost.cases`)."""
 EXACT_PEAK = 0.01
-"""The error of a good estimate, as a log ratio: the median of published peaks is 0.9% (docs/accuracy.md)."""
+"""The error of a good estimate, as a log ratio: the median over published peaks is 0.9% (docs/accuracy.md)."""
 NINE_OF_TEN = 1.645
 SEEN = 0.001
-"""A term matters to runs of which it moves a peak by this share, from one end of its range to the other."""
+"""A term matters if moving it across its range changes the peak of a run by more than this share."""
 DETERMINED = 0.7
-"""A term is stated if the runs narrow it to this share of its range, or more."""
+"""A term is stated if the runs narrow it to less than this share of its range."""
 BETTER = 0.9
-"""The share of the error before that runs kept back may have left."""
+"""A fit is used only if the error on left-out runs is below this share of the error before the fit."""
 PEAK_STEPS = 12
 PEAK_STILL = 1e-6
-"""The share of a term's unit below which a step ends the search."""
+"""The search ends when every step is below this share of its term's unit."""
 
 
 @frozen
 class MemoryFit:
-    """What the peaks of some runs say."""
+    """The memory constants fitted to measured peaks, and the errors of the fit."""
 
     constants: Constants
     runs: int
     terms: tuple[str, ...]
     """The terms that matter to these runs."""
     moved: tuple[str, ...] = ()
-    """Those that are stated."""
+    """The terms that are stated."""
     errors: tuple[float, float, float] | None = None
-    """Median errors: before, in the fit, and of runs kept back; None if the runs are too few for the terms."""
+    """Median errors: before the fit, after it, and on left-out runs; None if there are too few runs for the terms."""
 
     @property
     def helps(self) -> bool:
-        """Whether runs kept back come out better than before, by more than chance may do."""
+        """Whether left-out runs are predicted better than before, by more than chance (BETTER)."""
         return self.errors is not None and self.errors[2] < BETTER * self.errors[0]
 
 
 def fit_memory(runs: Sequence[Measured], start: Constants) -> MemoryFit:
-    """Fit to the runs of one architecture that measured their peak; each is also kept back once."""
+    """Fit the memory terms to one architecture's runs with a measured peak; each is also left out once."""
     some = [r for r in runs if r.peak]
     # The terms that have a range here and move the peak of a run
     ends = {name: start.ends(name) for name in (TERMS if some else ())}
@@ -220,8 +223,10 @@ def fit_memory(runs: Sequence[Measured], start: Constants) -> MemoryFit:
 
 
 def _stated(runs: Sequence[Measured], start: Constants, terms: Sequence[str]) -> tuple[Constants, tuple[str, ...]]:
-    """Fit all terms by Gauss and Newton's steps within their ranges, and state those that the runs determine: how far
-    each may still move is a small share of its range. A term that no run tells stays."""
+    """Fit all terms by Gauss-Newton within their ranges; return the constants, and the names of the stated terms.
+
+    A term is stated if the runs determine it: its remaining spread is a small share of its range. Others stay.
+    """
     ends = [start.ends(t) for t in terms]
     low, high = (np.array([e[end] for e in ends]) for end in ("low", "high"))
     first, unit = np.array([e["best"] for e in ends]), (high - low) / (2 * NINE_OF_TEN)
@@ -255,5 +260,5 @@ def _peaks(runs: Sequence[Measured], constants: Constants) -> Floats:
 
 
 def _errors(runs: Sequence[Measured], constants: Constants) -> Floats:
-    """Log of measured over estimated peak, by run."""
+    """Return the log of measured over estimated peak of each run."""
     return np.log(np.array([(r.peak or np.nan) * 1e9 for r in runs]) / _peaks(runs, constants))

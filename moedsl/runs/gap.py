@@ -1,8 +1,8 @@
-"""Report one run: measured against predicted, the nearest published run and NVIDIA's recipe, as JSON and as text.
+"""Compare one run's measured speed with its estimate, the nearest published run and NVIDIA's recipe, as JSON and text.
 
-What no estimate knows is found in the log: slow steps, data loading, clocks and stragglers. Megatron's timers print the
-least and the most of all ranks (core timers.py:339) if `logger.timing_log_level` is set; its straggler detector prints
-clocks and speeds of ranks (core utils.py:1770) if `straggler.log_straggler` is.
+The log shows what no estimate knows: slow steps, data loading, clocks and stragglers. Megatron's timers print the
+minimum and maximum over ranks (core timers.py:339) if `logger.timing_log_level` is set; its straggler detector prints
+the clocks and speeds of ranks (core utils.py:1770) if `straggler.log_straggler` is set.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
     """Return the report of a measured run; `row` is its row of `moedsl results`."""
     share, guess = row["useful_share"], here.step
     measured = row[RATE]["median"] / share
-    # A ramp-up has steps of several batches: the step of a whole batch at this speed
+    # A ramp-up has steps of several batches: take the step of the full batch at this speed
     step = row["step_time_s"]["median"] if len(row["batches"]) < 2 else here.step_at(measured)
     seconds = [s.step.seconds for a in log_.attempts for s in samples(a, row["warmup"])]
     seen = problems([*map(Path, log_.files)], seconds)
@@ -56,15 +56,18 @@ def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
 
 
 def _speed(here: State, step: float, rate: float, share: float, logged: float | None = None) -> Json:
-    """Return a speed; `share` of its tokens are useful."""
+    """Return the figures of a speed; `share` is the useful share of its tokens, `logged` the log's TFLOPS if known."""
     flops = float(here.cost.model_tflops_per_gpu(step, here.codes["tp"])) if logged is None else logged
     rates = {"tokens_per_s_per_gpu": rate, "useful_tokens_per_s_per_gpu": rate * share}
     return {"step_s": step, **rates, "tflops_per_gpu": flops}
 
 
 def _published(here: State, measured: float, share: float, plan: Plan, log_: Sequence[Json]) -> Json | None:
-    """The nearest published run: what differs with its price, what no price explains, and what the log may. Of its
-    tokens the same `share` is useful as of this run's."""
+    """Return the nearest published run: the price of each difference, what no price explains, and what the log may.
+
+    `share` is the useful share of this run's tokens, and taken to be that run's too. None if none has this model and
+    GPU.
+    """
     found = nearest(here)
     if found is None:
         return None
@@ -81,7 +84,8 @@ def _published(here: State, measured: float, share: float, plan: Plan, log_: Seq
 
 
 def _recipe(here: State, plan: Plan) -> Json | None:
-    """NVIDIA's recipe for this model, GPU and number of GPUs: what differs with its price."""
+    """Return NVIDIA's recipe for this model, GPU and number of GPUs, with the price of each difference; None if it has
+    none."""
     shipped = plan.shipped
     known = recipes.named(shipped.target) if shipped else None
     if shipped is None or known is None:
@@ -98,7 +102,7 @@ def _recipe(here: State, plan: Plan) -> Json | None:
 
 
 def _largest_first(settings: Sequence[Json]) -> tuple[list[Json], float]:
-    """Sort settings by their prices, and multiply these."""
+    """Return the settings sorted by the size of their prices, and the product of the prices."""
     ordered = sorted(settings, key=lambda s: -abs(log(s["speed"])))
     return ordered, exp(sum(log(s["speed"]) for s in ordered))
 
@@ -114,7 +118,7 @@ _SHOWN = {
 
 
 def text(r: Json) -> str:
-    """Print the speeds, then each comparison, then what the log shows."""
+    """Format the speeds, then each comparison, then what the log shows."""
     predicted, p, recipe = r["predicted"], r["published"], r["recipe"]
     rows = [("", "s a step", "useful tokens/s/GPU", "TFLOPS/GPU", "against measured")]
     for name in ("measured", "predicted", "published"):
@@ -162,7 +166,7 @@ def text(r: Json) -> str:
 
 
 def _settings(settings: Sequence[Json]) -> list[str]:
-    """Print each setting with its price, and by how many measured pairs it is known; the estimate has the others."""
+    """Format each setting with its price and, if the price is not from the estimate, its number of measured pairs."""
     rows = list[tuple[str, ...]]()
     for s in settings:
         change = f"{_values(s['here'])} -> {_values(s['there'])}"
@@ -174,7 +178,7 @@ def _settings(settings: Sequence[Json]) -> list[str]:
 
 
 def _values(values: Json) -> str:
-    """Write values; a single one without its name."""
+    """Format values with their names; a single value without its name."""
     words = {n: "none" if v is None else show(v) for n, v in values.items()}
     return " ".join(words.values() if len(words) == 1 else (f"{n}={word}" for n, word in words.items()))
 
@@ -184,9 +188,9 @@ def _line(text: str) -> str:
 
 
 MOST = 0.99
-"""No share of a step counts for more: what remains is the step."""
+"""The largest share of a step that a problem can have: what remains is the step itself."""
 SLOW = 1.2
-"""A step is slow above so many medians."""
+"""A step longer than this many medians is slow."""
 LOADING = "batch-generator"
 _TIMER = re.compile(rf"{LOADING} \.{{2,}}: (?:\({DECIMAL}, )?({DECIMAL})\)?\s*$")
 _RANKS = re.compile(rf"(M[nx])(Rtt|Clk|Tmp|Pwr|DRtt|Etpt)/Rnk: ({DECIMAL})(?:ms|us|C|W|MHz|TF)/")
@@ -195,13 +199,13 @@ _WORDS = (LOADING.encode(), b"Rtt/Rnk:", b"is not bound to a NUMA node")
 
 
 def problems(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
-    """Find what the logs of a run show, each with its share of the step if that is known.
+    """Return the problems that the logs of a run show, each with its share of the step, or None if that is unknown.
 
-    `seconds` are the steps after the warm-up. Data loading is of the rank that waits longest, over all microbatches
+    `seconds` are the steps after the warm-up. Data loading is from the rank that waits longest, over all microbatches
     of a step; clocks and speeds compare the slowest rank with the fastest.
     """
-    loading, unbound = list[float](), list[str]()  # the most of the timer in ms, and why ranks were not bound
-    ranks = defaultdict[str, list[tuple[float, float]]](list)  # (least, most) of each figure of the straggler detector
+    loading, unbound = list[float](), list[str]()  # the timer's maximum in ms, and why ranks were not bound
+    ranks = defaultdict[str, list[tuple[float, float]]](list)  # (least, most) of each straggler detector figure
     for text in (line for path in paths for block in blocks_of(path) for line in lines_with(_WORDS, block)):
         if timer := _TIMER.search(text):
             loading.append(float(timer[1]))
@@ -231,8 +235,11 @@ def problems(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
 
 
 def speed_up_at_most(found: Sequence[Json]) -> float:
-    """Upper bound on the speed-up if the problems seen in the log were gone: data loading, and a slowest rank, by its
-    clock or by its speed. The median step is no slow step, so those do not count."""
+    """Return an upper bound on the speed-up without the log's problems: data loading, and a slow rank by clock or
+    speed.
+
+    Slow steps do not count, because the median step is not one of them.
+    """
     share = {s["what"]: s["share"] for s in found}
     slowest = max(share.get("clocks", 0.0), share.get("stragglers", 0.0))
     return 1 / (1 - min(share.get("data loading", 0.0), MOST)) / (1 - min(slowest, MOST))

@@ -1,6 +1,6 @@
-"""Read measured runs: each a run file (or its text) with its measurements, as columns for the prices.
+"""Read measured runs, each a run file or its text with measurements, as columns for the estimate.
 
-The reverse too: a plan as the text of its run, with the layout pinned as the plan has it.
+Also the reverse: write a plan as the text of a run file, with its layout pinned.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Measured:
     cost: Cost
     row: Mapping[str, int]
     tokens: float | None
-    """Tokens/s of a GPU, over all counted iterations."""
+    """Tokens/s/GPU over all counted iterations; None if not measured."""
     peak: float | None
-    """GB by torch.cuda.max_memory_allocated."""
+    """Peak GB by torch.cuda.max_memory_allocated; None if not measured."""
 
     @property
     def model(self) -> str:
@@ -62,14 +62,13 @@ class Measured:
         return self.program.precision or "bf16"
 
     def predicted(self, constants: Constants | None = None) -> float:
-        """The estimated tokens/s of a GPU, with other constants if given."""
+        """Estimate the tokens/s/GPU, with other constants if given."""
         return float(self.cost.tokens_per_second_per_gpu(with_constants(self.cost, constants).time(self.row)[0]))
 
 
 @frozen
 class Batch:
-    """Layouts of the same model, hardware and batch, which are priced together; `at` are their positions in the
-    runs."""
+    """Layouts of one model, hardware and batch, which are estimated together; `at` are their indices in the runs."""
 
     cost: Cost
     columns: Mapping[str, NDArray[np.int64]]
@@ -77,7 +76,7 @@ class Batch:
 
 
 def batches(runs: Sequence[Measured]) -> list[Batch]:
-    """Group the runs by what they share."""
+    """Group the runs by model, hardware and batch, in one `Batch` each."""
     kinds: list[tuple[Cost, list[int]]] = []
     for i, run in enumerate(runs):
         same = next((at for cost, at in kinds if cost == run.cost), None)
@@ -91,8 +90,10 @@ def batches(runs: Sequence[Measured]) -> list[Batch]:
 
 
 def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDArray[np.float64]:
-    """Estimate the tokens/s of a GPU for every run, in order. A constant may be several, (machines, 1); then by machine
-    and run."""
+    """Estimate the tokens/s/GPU of every run, in order.
+
+    If a constant is an array of shape (machines, 1), the result has the shape (machines, runs).
+    """
     speeds = [b.cost.tokens_per_second_per_gpu(with_constants(b.cost, constants).time(b.columns)) for b in asked]
     machines = np.broadcast_shapes(*(s.shape[:-1] for s in speeds))
     out = np.empty((*machines, sum(len(b.at) for b in asked)))
@@ -106,8 +107,11 @@ def with_constants(cost: Cost, constants: Constants | None) -> Cost:
 
 
 def above_peak(run: Measured, tokens: float) -> str | None:
-    """Say that a GPU cannot train so many tokens a second, if so. Attention is not counted, because short samples have
-    less of it. The fastest run that NVIDIA published reaches 38% of the peak by this count."""
+    """Say that a GPU cannot train so many tokens a second; None if it can.
+
+    Attention is not counted, because short samples have less of it. By this count, NVIDIA's fastest published run
+    reaches 38% of the peak.
+    """
     hw = run.cost.hardware
     most = hw.tflops[hw.rate_of(run.precision)]
     model = evolve(run.cost.model, window=0, window_every=0)
@@ -121,9 +125,9 @@ def above_peak(run: Measured, tokens: float) -> str | None:
 
 
 def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
-    """Read a JSON-lines file: its runs, and a diagnostic with its line for each of the first unreadable ones.
+    """Read a JSON-lines file; return its source, its runs, and diagnostics for the first unreadable lines.
 
-    A file that starts with SHOWN unreadable lines is read no further: it is a log, or another kind of file.
+    If more than SHOWN lines are unreadable before the first run, reading stops: it is a log, or another kind of file.
 
     Keys of a line: run (the text of a run file) or file (its path, relative to this file's folder);
     tokens_per_s_per_gpu or step_time_s or neither; peak_gb, id and release if known.
@@ -160,7 +164,7 @@ _FROM_LOGS = "`moedsl results LOG --measured FILE` writes such lines from logs"
 
 
 def of_line(line: str, number: int, folder: Path, span: Span) -> Measured | Sequence[Diagnostic]:
-    """Read one line, which stands at `span` in a file of `folder`."""
+    """Read one line, at `span` of a file in `folder`; return its run, or why it cannot be used."""
     try:
         data = foreign.load_json(line)
     except ValueError as e:
@@ -216,7 +220,7 @@ _PINNED = [a.name for a in AXES if a.section == "layout"] + [n for n in POLICY i
 
 
 def run_text(plan: Plan) -> str:
-    """Write the run file that declares, states and pins everything that the plan decided."""
+    """Return the run file that declares, states and pins everything that the plan decided."""
     values = settings(plan.layout, plan.policy)
     pins = "pin " + " ".join(f"{k}={written(values[k])}" for k in _PINNED)
     stages = plan.layout.pipeline_layout
@@ -227,7 +231,7 @@ def run_text(plan: Plan) -> str:
 
 
 def experiment(plan: Plan) -> list[str]:
-    """Write the declarations and statements of a plan without its layout and its policies."""
+    """Return the declarations and statements of a plan, without the pins of its layout and policies."""
     batch, policy = plan.batch, plan.policy
     frozen = [w for w in ("vision", "projection", "language") if getattr(policy, f"freeze_{w}")]
     return [
@@ -239,6 +243,6 @@ def experiment(plan: Plan) -> list[str]:
 
 
 def priced(plan: Plan) -> Measured | Sequence[Diagnostic]:
-    """Return what the estimate sees of a plan, or why its program does not compile here."""
+    """Return a plan as a run without measurements, or why its program does not compile here."""
     line = json.dumps({"run": run_text(plan), "id": plan.name})
     return of_line(line, 1, Path(), Span(plan.name, 0, 0))

@@ -1,12 +1,13 @@
-"""Find the published run that is nearest to a run, and price each setting in which the two differ.
+"""Find the published run nearest to a run, and price each setting in which the two differ: its factor of the speed.
 
-The nearest is of the same model and GPU, with its precision, length and routing if there is one. What the estimate
-knows it prices: a setting is changed before some settings and after others, which gives it different prices. The price
-here is the mean of two orders, forward and backward, so the prices multiply to the ratio of the two estimates exactly.
+The nearest run has the same model and GPU, and the same precision, length and routing if there is such a run. Settings
+that the estimate knows are priced by it. A setting's price depends on which settings are changed before it, so the
+price is the geometric mean over two orders, forward and backward: the prices multiply to the ratio of the two estimates
+exactly.
 
-What the estimate does not know is priced by measured pairs: a release by configurations that NVIDIA published again
-later, a field by the pairs of stdlib/calibration/pairs.jsonl: runs that differ in it alone, or in what belongs to it.
-What no pair has measured is named without a price.
+Other settings are priced by measured pairs: a release by configurations that NVIDIA published again later, a field by
+runs in stdlib/calibration/pairs.jsonl that differ only in this field and what belongs to it. A setting without such a
+pair is listed without a price.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SAID = re.compile(r"(\w+) x (\d+); .*?seq (\d+); .*?precision (\w+); routing (\
 
 @frozen
 class Published:
-    """A published run with its line."""
+    """A published run, with its line of JSON."""
 
     line: Mapping[str, Any]
     run: Measured
@@ -53,7 +54,7 @@ class Published:
 
 
 def nearest(here: State) -> Published | None:
-    """Return the nearest published run, of equals that of the newest release; None if none is of this model and GPU."""
+    """Return the nearest published run, the newest release of equals; None if there is none for this model and GPU."""
     precision = axes.BY_NAME["precision"].decode(here.codes["precision"])
     found = list[tuple[tuple[Any, ...], str]]()
     for line in published(here.cost.model.name, here.cost.hardware.name):
@@ -81,15 +82,15 @@ PAIRS = "calibration/pairs.jsonl"
 RELEASE, AFFINITY = "release", "affinity"
 VARIABLE = "env_vars."
 _PAGES = re.compile(r"\d\d\.\d\d(\.\d\d)?")
-"""A release that NVIDIA's pages of performance name; others are dates of single measurements."""
+"""Matches a release of NVIDIA's performance pages; others are dates of single measurements."""
 
 
 def prices(here: State, found: Published, plan: Plan) -> tuple[list[Json], list[Json]]:
     """Return the differing settings with a measured price, and those without one.
 
-    They are the fields and variables that one of the two runs sets, or sets otherwise, and the release.
+    The settings are the release, the CPU affinity, and fields and environment variables that the runs set differently.
     """
-    # The environment that the stdlib alone gives a run, which is that of NVIDIA's recipes (rules/environment.moe)
+    # The environment that the stdlib alone gives a run: NVIDIA's recipes have the same (rules/environment.moe)
     chosen = compile_source(Source(plan.name, run_text(plan)), "solve").chosen
     stdlib = variables(chosen[0]) if chosen else plan.env
     ours = {**plan.set, **{VARIABLE + n: v for n, v in plan.env.items()}}
@@ -103,17 +104,20 @@ def prices(here: State, found: Published, plan: Plan) -> tuple[list[Json], list[
 
 
 def _release(found: Published, plan: Plan) -> Iterator[Json]:
-    """The release, by the configuration of the published run, or others of its model and GPU, up to the newest release
-    that has them. What is newer has no price, nor has an older release of Bridge than the newest."""
+    """Yield the release with its price, and the part of it that has no price.
+
+    The price is from the published run's configuration, or from others of its model and GPU, up to the newest release
+    that has them. Newer releases have no price, and a Bridge older than the newest release has none at all.
+    """
     name, run, here = found.line["release"], found.line["run"], plan.target.bridge == NEWEST.bridge
-    again = defaultdict[str, dict[str, float]](dict)  # the tokens/s of a GPU by configuration and release of the page
+    again = defaultdict[str, dict[str, float]](dict)  # tokens/s/GPU by configuration and page release
     for line in _json_lines(RUNS):
         if _PAGES.fullmatch(line["release"]):
             again[line["run"]][line["release"]] = line["tokens_per_s_per_gpu"]
     newest, about = max((r for rates in again.values() for r in rates), key=_order), run.split(" x ", 1)[0]
     upto, speeds = name, list[float]()
     for group in ([again.get(run, {})], [r for other, r in again.items() if other.split(" x ", 1)[0] == about]):
-        # The newest release in which these were published again, and the factors of speed of going back
+        # The newest release in which these were published again, and the speed factors of going back from it
         both = [rates for rates in group if name in rates and len(rates) > 1]
         last = max((r for rates in both for r in rates), key=_order, default=name)
         back = [rates[name] / rates[last] for rates in both if last in rates and last != name]
@@ -127,14 +131,16 @@ def _release(found: Published, plan: Plan) -> Iterator[Json]:
 
 
 def _order(release: str) -> tuple[int, ...]:
-    """Order releases (26.06.01) and dates (2026-07-31)."""
+    """Return the sort key of a release (26.06.01) or date (2026-07-31)."""
     year, *rest = map(int, re.findall(r"\d+", release))
     return (year % 100, *rest)
 
 
 def _field(name: str, ours: Any, theirs: Any, here: State) -> Json:
-    """One field, by the nearest pairs: by model, then by GPU, then by the number of GPUs. A run that does not set it
-    has the first value of a pair."""
+    """Return a field with its price from the nearest pairs: by model, then by GPU, then by the number of GPUs.
+
+    A run that does not set the field has the first value of a pair. Without a pair there is no price.
+    """
     cost, pairs = here.cost, [p for p in _json_lines(PAIRS) if p["field"] == name]
 
     def far(p: Json) -> tuple[bool, bool, float]:
@@ -162,7 +168,7 @@ def _json_lines(file: str) -> Iterator[Json]:
 
 _LAYOUT = axes.MESH
 _TOGETHER = (("ep_overlap", "delay_wgrad"), ("offload", "offload_modules"))
-"""Axes of which one means nothing without the other."""
+"""Axes that are changed together, because the second means nothing without the first."""
 _RUN = {"gpus": "GPUs", "seq": "length", "global_batch": "batch", "routing": "routing"}
 _KERNELS = tuple(a.name for a in attrs.fields(Cost) if a.name not in (*_RUN, "model", "hardware", "layout"))
 
@@ -185,43 +191,45 @@ class State:
 
     @property
     def leaning(self) -> Floats:
-        """The slopes of the log of the step over the constants of the machine (`uncertainty.leaning`)."""
+        """The slopes of the log step with respect to the machine's constants (`uncertainty.leaning`)."""
         return uncertainty.leaning(self.cost, self.columns, np.array([self.step]))
 
     def step_at(self, rate: float) -> float:
-        """Seconds of one step at so many tokens/s of a GPU."""
+        """Return the seconds of one step at `rate` tokens/s/GPU."""
         return float(self.cost.global_batch * self.cost.seq / (rate * self.cost.gpus))
 
     @property
     def rate(self) -> float:
-        """Tokens/s of a GPU."""
+        """The estimated tokens/s/GPU."""
         return float(self.cost.tokens_per_second_per_gpu(self.step))
 
 
 @frozen
 class Setting:
-    """What is changed together: fields of the cost and axes."""
+    """Fields of the cost and axes that are changed together."""
 
     name: str
     fields: tuple[str, ...]
     axes: tuple[str, ...]
 
     def moved(self, state: State, to: State) -> State:
-        """Return the state with this setting of another one."""
+        """Return `state` with this setting's values from `to`."""
         cost = evolve(state.cost, **{f: getattr(to.cost, f) for f in self.fields})
         return State(cost, {**state.codes, **{a: to.codes[a] for a in self.axes}})
 
     def values(self, state: State) -> Json:
-        """Return what is set, by name; axes as in a run file."""
+        """Return the setting's values by name; axes as in a run file."""
         out = {"pipeline_layout" if f == "layout" else f: getattr(state.cost, f) for f in self.fields}
         return out | {a: axes.json_value(axes.BY_NAME[a].decode(state.codes[a])) for a in self.axes}
 
 
 def differing(here: State, there: State) -> list[Setting]:
-    """List the settings in which two runs differ, those of the experiment first. With other GPUs the layout is another
-    one too, so these change together."""
+    """List the settings in which two runs differ, the experiment's first.
+
+    If the numbers of GPUs differ, GPUs, batch and layout are one setting, because the layout depends on the GPUs.
+    """
     one, other = (s.cost.layout_for(s.codes["pp"], s.codes["vpp"]) for s in (here, there))
-    if one == other:  # the same stages, perhaps written otherwise
+    if one == other:  # the same stages, perhaps written differently
         there = State(evolve(there.cost, layout=here.cost.layout), there.codes)
     scaled = here.cost.gpus != there.cost.gpus
     of_gpus = Setting("GPUs, batch and layout", ("gpus", "global_batch", "layout"), _LAYOUT)
@@ -241,12 +249,12 @@ def priced(here: State, there: State) -> list[Json]:
     """Return each setting that differs with both values and its price: the factor of the estimated speed."""
     settings = differing(here, there)
     logs = dict.fromkeys((s.name for s in settings), 0.0)
-    for order in (settings, settings[::-1]):  # each changed one after the other
+    for order in (settings, settings[::-1]):  # change one setting after the other
         at, rate = here, here.rate
         for s in order:
             at = s.moved(at, there)
             after = at.rate
-            # A layout may have no price before the next change too, which then has the factor of both
+            # If a layout has no estimate before the next setting is changed too, that setting gets the factor of both
             if after > 0 and isfinite(after):
                 logs[s.name] += log(after / rate) / 2
                 rate = after
@@ -254,7 +262,7 @@ def priced(here: State, there: State) -> list[Json]:
     for s in settings:
         ours, theirs = s.values(here), s.values(there)
         changed = [n for n in ours if ours[n] != theirs[n]]
-        # Of axes that belong together, the one that differs names the setting
+        # If only one of the axes in `_TOGETHER` differs, it names the setting
         name = changed[0] if s.axes in _TOGETHER and len(changed) == 1 else s.name
         out.append({"setting": name, "here": {n: ours[n] for n in changed}, "there": {n: theirs[n] for n in changed},
                     "speed": exp(logs[s.name])})  # fmt: skip
@@ -262,5 +270,5 @@ def priced(here: State, there: State) -> list[Json]:
 
 
 def tells(here: State, there: State) -> float:
-    """Return the smallest ratio of two speeds that the estimate can tell from one, as a share above 1."""
+    """Return the smallest difference of the two speeds that the estimate can tell, as a share."""
     return exp(float(uncertainty.apart(here.cost, there.leaning - here.leaning)[0])) - 1

@@ -1,7 +1,7 @@
-"""Measure a file of samples for fine-tuning in bounded memory and time, and report the lengths of the samples.
+"""Report the sample lengths of a fine-tuning file, in bounded memory and time.
 
-A line of JSONL is read as Bridge's data sets for fine-tuning do; its tokens are counted with a tokenizer, or by bytes.
-The report has percentiles, a histogram, what the samples fill of a sequence, and a run file's words.
+Each JSONL line is parsed as Bridge's fine-tuning data sets do; its tokens are counted with a tokenizer or estimated
+from its bytes. The report has percentiles, a histogram, how full sequences get, and the statements for a run file.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from moedsl.lang.printer import quote
 from moedsl.support.text import counted, table, tokens, wrapped
 
 TURNS = ("messages", "conversation", "conversations")
-"""The keys of a conversation (bridge data/sft_processing.py:142)."""
+"""The keys that can hold a conversation's turns (bridge data/sft_processing.py:142)."""
 PAIRS = (("input", "output"), ("prompt", "completion"))
-"""The keys of a prompt and its answer; a recipe reads the first pair (bridge data/builders/gpt_sft.py:71)."""
+"""The keys of a prompt and its answer; a recipe reads only the first pair (bridge data/builders/gpt_sft.py:71)."""
 INSTRUCTION = "instruction"
-"""What a line of Alpaca asks of its `input`; a recipe does not read it."""
+"""Alpaca's key for the task that applies to `input`; a recipe does not read it."""
 _ANSWERS = ("assistant", "gpt")
-"""The roles whose turns a model learns (bridge data/conversation_processing.py:35)."""
+"""The roles whose turns a model is trained on (bridge data/conversation_processing.py:35)."""
 
 
 @frozen
 class Sample:
-    """The text of a line: a prompt and its answer, or the turns of a conversation."""
+    """The text of one line: a prompt with its answer, or the turns of a conversation."""
 
     keys: tuple[str, ...]
     text: str = ""
@@ -42,12 +42,12 @@ class Sample:
 
     @property
     def is_answered(self) -> bool:
-        """Whether it has text that a model learns."""
+        """Whether the sample has text that a model is trained on."""
         return not self.turns or any(t["role"] in _ANSWERS for t in self.turns)
 
 
 class BadLine(ValueError):
-    """A line that is no sample, with the reason and its number."""
+    """Raised for a line that is not a sample; has the reason and the line's number."""
 
     def __init__(self, reason: str, number: int = 1) -> None:
         super().__init__(reason)
@@ -55,7 +55,7 @@ class BadLine(ValueError):
 
 
 def read_sample(line: bytes) -> Sample:
-    """Read one line; raises BadLine."""
+    """Parse one line; raises BadLine."""
     if len(line) >= MOST_LINE:
         raise BadLine(f"is longer than {MOST_LINE >> 20} MiB")
     try:
@@ -84,43 +84,41 @@ def read_sample(line: bytes) -> Sample:
 
 
 BLOCKS = 64
-"""A file is read in as many parts, in an order that makes one which is not read to the end be read all over."""
+"""The number of parts of a large file. Their order spreads what was read over the whole file if time runs out."""
 _STRIDE = 39
-"""Parts from one to the next: the golden ratio of 64, which leaves the gaps alike."""
+"""The step from one part to the next, modulo BLOCKS: near 64 over the golden ratio, which spaces them evenly."""
 WHOLE = 1 << 22
-"""A file of as many bytes has one part."""
+"""A file of at most this many bytes is read in one part."""
 MOST_LINE = 1 << 26
-"""Bytes of a line."""
+"""The most bytes of a line."""
 EXACT = 1 << 16
-"""Lengths up to this are counted one by one, longer ones in steps."""
+"""Lengths up to this many tokens are counted exactly; longer ones are rounded to multiples of `_STEP`."""
 _STEP = 1 << 8
 _OFTEN = 64
-"""Lines between two looks at the clock."""
+"""Lines between two checks of the clock."""
 
 Tokens = Callable[[Sample], int]
 
 
 @frozen
 class Measured:
-    """Statistics of a file's samples: how many have each number of tokens and each set of keys, and what share of the
-    file was read.
-    """
+    """Statistics of a file's samples."""
 
     counts: Counter[int]
-    """The number of samples by their tokens."""
+    """The number of samples with each token count."""
     keys: Counter[tuple[str, ...]]
-    """The number of samples by the keys that were read."""
+    """The number of samples with each set of keys."""
     share: float
-    """The part of the file that was read."""
+    """The share of the file that was read."""
     unanswered: int = 0
-    """The conversations without a turn of the assistant."""
+    """The number of conversations without an assistant turn."""
 
 
 def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[str], None]) -> Measured:
-    """Count the tokens of each sample; of a file that takes longer, of as many as the time allows. Raises BadLine."""
+    """Count the tokens of each sample, and stop after `seconds` even if the file is not finished; raises BadLine."""
     size = file.seek(0, os.SEEK_END)
     n = BLOCKS if size > WHOLE else 1
-    # The first and last byte of each part, in an order whose every beginning lies all over the file
+    # Where each part begins and ends, in bytes; the first parts of this order are always spread over the whole file
     ends = [(size * at // n, size * (at + 1) // n) for at in (i * _STRIDE % n for i in range(n))]
     counts, keys, done, unanswered = Counter[int](), Counter[tuple[str, ...]](), 0, 0
     start = reported = time.monotonic()
@@ -148,10 +146,10 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
 
 
 def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that start in a part, with their positions; empty ones are none."""
+    """Yield the position and the bytes of each non-empty line that starts in a part."""
     file.seek(max(begin - 1, 0))
     if begin:
-        file.readline(MOST_LINE)  # the end of the line that the part before has
+        file.readline(MOST_LINE)  # the rest of a line that starts in the part before
     while (at := file.tell()) < end:
         line = file.readline(MOST_LINE)
         if line.strip():
@@ -159,22 +157,22 @@ def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 BYTES = 4
-"""Bytes of UTF-8 for a token: a rule of thumb for English; code and other languages have fewer."""
+"""UTF-8 bytes per token: a rule of thumb for English; code and other languages have fewer."""
 _AROUND = 5
 """Tokens that a chat template puts around a turn: its start, the role, its end and line breaks."""
 _END = 1
-"""Bridge adds the end of the text (bridge data/datasets/gpt_sft.py)."""
+"""The end-of-text token that Bridge adds (bridge data/datasets/gpt_sft.py)."""
 
 
 def estimated(sample: Sample) -> int:
-    """Count by bytes, without a tokenizer."""
+    """Estimate a sample's tokens from its bytes, without a tokenizer."""
     if sample.turns:
         return sum(_AROUND + len(t["content"].encode()) // BYTES for t in sample.turns)
     return _END + -(-len(sample.text.encode()) // BYTES)
 
 
 def of_tokenizer(name: str) -> Tokens:
-    """Load a tokenizer of Hugging Face, by its folder or name; raises what transformers raises."""
+    """Load a Hugging Face tokenizer by folder or name, and return its token counter; transformers' errors pass."""
     from transformers import AutoTokenizer  # imported only where a tokenizer is named
 
     loaded: Any = AutoTokenizer.from_pretrained(name)
@@ -193,7 +191,7 @@ _SHARES = (0.5, 0.9, 0.99)
 _SEQUENCES = tuple(1 << n for n in range(11, 18))
 _BAR = 40
 SEQ, BATCH = 4096, 32
-"""The defaults of a run that fine-tunes on few GPUs (stdlib/rules/batch.moe)."""
+"""The default sequence length and batch for fine-tuning on few GPUs (stdlib/rules/batch.moe)."""
 _COLUMNS = (
     "in one: the samples of a packed sequence",
     "in all: the packed sequences of the file; `batch` must not be larger",
@@ -202,17 +200,17 @@ _COLUMNS = (
 
 
 def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] = ()) -> dict[str, Any]:
-    """Everything that is known of the samples, as JSON; `also` are notes on their files."""
+    """Return the report on the samples as JSON; `also` are further notes on their files."""
     total, lengths, longest = m.counts.total(), groups(m.counts), max(m.counts)
     all_tokens = sum(n * c for n, c in m.counts.items())
     sequences = _sequence(lengths, m, SEQ)["sequences"]
     batch = _batch(sequences)
     ordered = sorted(m.counts.items())
     reached = [*accumulate(c for _, c in ordered)]
-    histogram = Counter[int]()  # the number of samples up to each power of two, and above the one before
+    histogram = Counter[int]()  # the number of samples by length, rounded up to a power of two
     for n, count in ordered:
         histogram[1 << max(n - 1, 0).bit_length()] += count
-    # The sequences that are worth a look: up to the first that cuts no sample
+    # Report sequence lengths up to the first that cuts no sample
     whole = next((s for s in _SEQUENCES if s >= longest), _SEQUENCES[-1])
     return {
         "version": 1, "samples": total, "tokens": all_tokens, "tokenizer": tokenizer, "read": m.share,
@@ -226,7 +224,7 @@ def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] 
 
 
 def text(r: dict[str, Any], name: str) -> str:
-    """Write a report for people."""
+    """Format a report as text."""
     how = f"by {r['tokenizer']}" if r["tokenizer"] else "estimated at 4 bytes each: `--tokenizer` counts them"
     part = "" if r["read"] == 1 else f"; {r['read']:.0%} of the file was read, from all over it"
     shares = ", ".join(f"{n}% {v:,}" for n, v in r["percentiles"].items())
@@ -256,13 +254,16 @@ def text(r: dict[str, Any], name: str) -> str:
         lines.append(f"batch {batch}   # the samples do not fill the default batch at {tokens(SEQ)}")
     if any("+" not in k for k in r["keys"]):
         lines.append('set dataset.preprocessing = "chat"')
-    # How a run states its length in epochs, with the steps of one
+    # The statement for a run's length in epochs, with the steps of one epoch
     steps = f"{counted(r['epoch'], 'step', ',')} of {counted(batch, 'sequence', ',')} at {tokens(SEQ)}"
     return "\n".join([*lines, f"# set train.num_epochs = 1   # {steps}"])
 
 
 def validation_note(training: Measured, m: Measured) -> str | None:
-    """Say that the samples for validation may not fill a batch: no run has more replicas than sequences of a step."""
+    """Say that the validation samples may not fill a batch; None if they do.
+
+    A batch has a sequence for each data-parallel replica, and no run has more replicas than sequences per step.
+    """
     n, most = (_sequence(groups(x.counts), x, SEQ)["sequences"] for x in (m, training))
     if n >= (_batch(most) or BATCH):
         return None
@@ -273,7 +274,7 @@ def validation_note(training: Measured, m: Measured) -> str | None:
 
 
 def _notes(m: Measured) -> Iterator[str]:
-    """What a recipe does not read of the samples as they are."""
+    """Yield a note on each thing in the samples that a recipe does not read or train on."""
     if n := sum(c for k, c in m.keys.items() if INSTRUCTION in k):
         yield (
             f"{counted(n, 'sample', ',')} with `{INSTRUCTION}`: a recipe reads `input` and `output` alone, and so does "
@@ -295,7 +296,7 @@ def _notes(m: Measured) -> Iterator[str]:
 
 
 def _batch(sequences: int) -> int | None:
-    """The largest batch that any common number of GPUs divides, of samples that do not fill the default batch."""
+    """Return the largest power of two up to `sequences`, as the batch; None if they fill the default batch."""
     return 1 << sequences.bit_length() - 1 if sequences < BATCH else None
 
 

@@ -1,10 +1,11 @@
 """Read a snapshot of PyTorch's allocator, and report what was live at the peak: by kind, module and source.
 
-A snapshot is a pickle of plain values, and is read without executing anything. The history is replayed backwards from
-the blocks of the snapshot: those at the end are known, and each event says what it changed. So the bytes at every
-moment of the history are known, those from before its first event too.
+A snapshot is a pickle of plain values, and is read without executing anything. Its history is replayed backwards from
+the blocks that are allocated at the end, undoing each event. So the bytes at every moment of the history are known,
+including those allocated before its first event.
 
-A snapshot states neither its rank nor its pipeline stage: the name of its file may, the user can, or the peak decides.
+A snapshot states neither its rank nor its pipeline stage: the stage is given by the user, follows from the rank in the
+file's name, or is the one with the nearest peak.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from moedsl.runs.profile.steps import NO_CLASS, Classes
 from moedsl.support.text import table, wrapped
 
 LARGEST = 2 << 30
-"""Bytes of a pickle. A snapshot of the 100,000 events that Bridge records has far fewer."""
+"""The most bytes of a pickle. A snapshot of the 100,000 events that Bridge records has far fewer."""
 
 
 class NoSnapshot(ValueError):
-    """Says what a file holds besides plain values or does not hold of a snapshot, or that it is damaged."""
+    """Raised for a file that is damaged, is not a snapshot, or has more than plain values; says which."""
 
 
 class _Plain(pickle.Unpickler):
-    """Lists, dictionaries, numbers and texts need no global, so none is looked up."""
+    """Unpickles lists, dictionaries, numbers and strings; they need no globals, so looking one up is an error."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise NoSnapshot(f"it names {module}.{name}, and reading it would run code")
@@ -55,7 +56,7 @@ def load(stream: BinaryIO) -> Any:
         return _Plain(whole).load()
     except NoSnapshot:
         raise
-    except MemoryError:  # a length that no memory has
+    except MemoryError:  # a length beyond any memory
         raise NoSnapshot("it is damaged, or too large for the memory of this machine") from None
     except (pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as e:
         raise NoSnapshot(f"it is damaged or no pickle: {e}") from None
@@ -75,16 +76,17 @@ class Memory:
     device: int
     peak: int
     live: tuple[tuple[int, Frames], ...]
-    """The allocations that were live at the peak; one without frames is from before the history, or from C++."""
+    """The bytes and frames of the allocations that were live at the peak; one without frames is older than the history,
+    or from C++."""
     at_start: int
-    """Allocated before the first event of the history."""
+    """Bytes that were allocated before the first event of the history."""
     at_end: int
     reserved: int
     inactive: int
     """Reserved, but neither allocated nor awaiting a free."""
     events: int
     ended_by: str
-    """oom, or an empty text."""
+    """oom if the history ends with an out-of-memory event, else empty."""
     over_time: tuple[int, ...]
     """The most bytes in each of at most `DRAWN` equal parts of the history."""
 
@@ -109,7 +111,7 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
     for s in segments:
         at = s["address"]
         for block in s["blocks"]:
-            blocks.append((block.get("address", at), block))  # older snapshots state only the segment's
+            blocks.append((block.get("address", at), block))  # older snapshots state only the segment's address
             at += block["size"]
     now = {address: block for address, block in blocks if block["state"] == ALLOCATED}
     at_end = total = sum(_size(b) for b in now.values())
@@ -126,7 +128,7 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
     # What was live before event `at`: undo the events after it, and look up the frames of each allocation
     live: dict[int, tuple[int, Any]] = {}
     for address, block in now.items():
-        history = block.get("history") or [{}]  # before PyTorch 2.1 it has the frames
+        history = block.get("history") or [{}]  # before PyTorch 2.1 the history has the frames
         live[address] = block["size"], block.get("frames") or history[0].get("frames") or ()
     for event in reversed(events[at:]):
         if event["action"] == ALLOC:
@@ -147,7 +149,7 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
 
 
 def _size(of: Mapping[str, Any], name: str = "size") -> int:
-    """Return a size, which PyTorch writes as a whole number of 64 bits."""
+    """Return a size, which PyTorch writes as an integer of 64 bits; raises ValueError if it is not one."""
     size = of[name]
     if not isinstance(size, int) or not 0 <= size < 1 << 63:
         raise ValueError(f"`{name}` is not a number of bytes")
@@ -155,15 +157,17 @@ def _size(of: Mapping[str, Any], name: str = "size") -> int:
 
 
 RANK = re.compile(r"_(?:oom_rank-)?(\d{1,7})\.[^.]+$")
-"""What Bridge adds to the name of each rank's file (bridge training/utils/train_utils.py:225, :840)."""
+"""Matches the rank that Bridge adds to the name of each rank's file (bridge training/utils/train_utils.py:225,
+:840)."""
 PP_FIRST = "dist.use_tp_pp_dp_mapping"
 ONLY, GIVEN, BY_NAME, NEAREST = "only", "given", "name", "nearest"
-"""How the stage is known: the plan has one, the user names it, by the rank in the file's name, or by the peak."""
+"""How the stage is known: the plan has only one, the user gave it, the file's name has the rank, or its peak is
+nearest."""
 
 
 @frozen
 class Given:
-    """A snapshot as a person names it: FILE, or FILE=STAGE."""
+    """A snapshot as given on the command line: FILE, or FILE=STAGE."""
 
     path: Path
     stage: int | None
@@ -177,13 +181,13 @@ class Given:
 
     @property
     def rank(self) -> int | None:
-        """The rank in the file's name, as Bridge writes it."""
+        """The rank in the file's name, as Bridge writes it; None if there is none."""
         found = RANK.search(self.path.name)
         return int(found[1]) if found else None
 
 
 def stage_of(rank: int | None, given: int | None, plan: Plan) -> tuple[int, str] | None:
-    """Return the stage of a snapshot in a plan, and how it is known; None if it is not."""
+    """Return the pipeline stage of a snapshot, and how it is known; None if it is unknown."""
     if given is not None:
         return given, GIVEN
     if plan.layout.pp == 1:
@@ -196,28 +200,28 @@ def stage_of(rank: int | None, given: int | None, plan: Plan) -> tuple[int, str]
 
 Json = dict[str, Any]
 SHOWN = 15
-"""Sources that are listed."""
+"""The most modules and the most sources that are listed."""
 LIBRARIES = re.compile(
     r"/(torch|triton|transformer_engine|contextlib|functools|threading)(/|\.py)|^<|^\?\?|\.(cpp|cu|h|so)$"
 )
-"""Files that are not the model's: the source of an allocation is the first frame outside them."""
+"""Matches files of libraries: the source of an allocation is the first frame outside them."""
 BEFORE = "before the history"
 HISTORY = 100_000
-"""The events that Bridge's `record_memory_history` keeps (bridge training/utils/train_utils.py:211)."""
+"""The most events that Bridge's `record_memory_history` keeps (bridge training/utils/train_utils.py:211)."""
 ROWS: Mapping[str, tuple[str, ...]] = {
     "weights and gradients": ("weights", "gradients", "weights_or_gradients"),
     "optimizer": ("optimizer",),
     "activations and buffers": ("activations", "buffers", "graphs", "data"),
 }
-"""The kinds of a snapshot in each row of the comparison. In releases whose lines are not known, weights and gradients
-are one; the working memory of a layer has the frames of its forward pass."""
+"""The kinds of a snapshot in each row of the comparison. Weights and gradients are one kind in releases whose source
+lines are not known; the working memory of a layer has the frames of its forward pass."""
 
 
 def report(given: Given, memory: Memory, classes: Classes) -> Json:
-    """Return the memory of one device.
+    """Return the report on the memory of one device.
 
-    The kind of an allocation is that of the innermost frame that a pattern names; its source is the first frame outside
-    libraries as `function@file.py:line`, and its module the file of that, as `transformer/moe/experts`.
+    An allocation's kind is from the innermost frame that matches a pattern; its source is the first frame outside
+    libraries, as `function@file.py:line`, and its module is that frame's file, as `transformer/moe/experts`.
     """
     kinds, modules = defaultdict[str, int](int), defaultdict[tuple[str, str], int](int)
     sources = defaultdict[tuple[str, str], list[int]](lambda: [0, 0])
@@ -261,7 +265,7 @@ def _largest(sizes: Mapping[Any, int]) -> list[tuple[Any, int]]:
 
 
 def compare(r: Json, plan: Plan) -> Json:
-    """Return the peak next to a stage of the plan's table: that of the snapshot, or the nearest if it is not known."""
+    """Compare the peak with the plan's figures for the snapshot's stage, or for the stage with the nearest total."""
     measured = {k["kind"]: k["gib"] for k in r["kinds"]}
     stages = plan.estimate.memory.stages
     known = stage_of(r["rank"], r["stage"], plan)
@@ -281,8 +285,10 @@ def compare(r: Json, plan: Plan) -> Json:
 
 
 def text(each: Sequence[Json]) -> str:
-    """Print the report of each device. Of several ranks, print the peak of each by kind, and next to that of its stage
-    in the plan, and the report of the fullest."""
+    """Format the report of each device.
+
+    For several ranks, format the peak of each by kind and next to its stage in the plan, and the report of the fullest.
+    """
     if len({r["snapshot"] for r in each}) < 2:
         return "\n".join(map(_one, each))
     kinds = [*dict.fromkeys(k["kind"] for r in each for k in r["kinds"])]

@@ -1,4 +1,4 @@
-"""What is known of a run at this moment, as JSON, as text, and as a page that the browser loads again by itself."""
+"""Report the current state of a run as JSON, as text, and as an HTML page that reloads itself."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ from moedsl.support.text import counted, duration, table, visible, wrapped
 Json = dict[str, Any]
 WAITING, TRAINING, SILENT, FINISHED, ENDED = "waiting", "training", "silent", "finished", "ended"
 SILENT_S, SILENT_LINES = 120.0, 10
-"""A run is silent after so many seconds, and so many times as long as from one of its lines to the next."""
+"""A run is silent after this many seconds without a line, if that is also this many of its usual intervals between
+lines."""
 EARLIER_S = 60.0
-"""Seconds after which a log counts as that of an earlier start, if another one goes on."""
+"""A log belongs to an earlier start if another log has lines that are this many seconds newer."""
 SLOW_LINES = 10
-"""The lines from which a run can be called slower than its plan."""
+"""The fewest recent lines from which a run can be called slower than its plan."""
 SHARES = {"trains": "trains", "stops": "saves and other stops", "repeats": "repeated steps", "returns": "starts"}
-"""The shares of the time in words."""
+"""The labels of the time shares (`Spent`)."""
 
 
 def view(run: Watched) -> Json:
-    """Make the object that `--json` prints of a run."""
+    """Return the JSON object that `--json` prints for a run."""
     attempts, plan, logs = run.attempts(), run.plan, list(run.logs.values())
     now = attempts[-1] if attempts else None
     quiet = max(0.0, time.time() - run.changed) if run.changed else 0.0
@@ -45,13 +46,14 @@ def view(run: Watched) -> Json:
     state = _state(run, now, quiet, is_running)
     n = next((n for n in numbers([Run("", (), plan)], Given()) if isinstance(n, Numbers)), None) if plan else None
     lines = now[-RECENT:] if now else ()
-    of_batch = batches([lines[::-1]])[:1]  # lines of another batch are other steps
+    of_batch = batches([lines[::-1]])[:1]  # steps of another batch are not comparable
     recent = [s for s in lines if s.global_batch in (None, *of_batch)]
     batch = next(iter(of_batch), n.global_batch if n else None)
     timed = [Timed(s.seconds, batch, s.tflops) for s in recent] if batch else []
     rate = n.useful_rate(statistics.median(t.seconds for t in timed), timed[-1].global_batch) if n and timed else None
     tflops = [s.tflops for s in recent if s.tflops]
-    # The batches that are known without every line, the last one at the end: where each attempt began, and the recent
+    # The batches known from the first line of each attempt and the recent lines, without reading every line; newest
+    # last
     stated = batches([lines[::-1], [a[0] for a in reversed(attempts)]])[::-1]
     warnings = contradictions(plan, n, stated, [timed]) if n else []
     if run.damaged:
@@ -87,7 +89,7 @@ def view(run: Watched) -> Json:
             "step_time_interval_s": [interval.lower_s, interval.upper_s] if interval else None,
             "goodput": expected.checkpoints.goodput.trains if expected.checkpoints else None,
         },
-        # Shares of the time since the first one that a log names
+        # Shares of the time since the first time in a log
         "goodput": time_spent and {"elapsed_s": time_spent.elapsed,
                                    **{name: getattr(time_spent, name) / time_spent.elapsed for name in SHARES}},
         "saves": sorted({i for log in logs for i in log.saves}),
@@ -101,11 +103,11 @@ def _state(run: Watched, now: Attempt | None, quiet: float, is_running: bool) ->
     if now is not None and now[-1].iteration >= now[-1].of:
         return FINISHED
     if run.jobs is not None and all(job.ended for job in run.jobs):
-        done = now is None and all(job.state == "SUCCEEDED" for job in run.jobs)  # nothing to train, as an import
+        done = now is None and all(job.state == "SUCCEEDED" for job in run.jobs)  # an import trains nothing
         return FINISHED if done else ENDED
     if now is None or (run.jobs is not None and not is_running):
         return WAITING
-    # The seconds without a line that are still normal: several lines, or two saves of a checkpoint
+    # Silence is normal for several intervals between lines, or for two checkpoint saves
     covers = now[-1].iteration - (now[-2].iteration if len(now) > 1 else origin(now))
     saving = run.plan.checkpoints.blocked_s if run.plan and run.plan.checkpoints else 0.0
     return SILENT if quiet > max(SILENT_S, SILENT_LINES * pace(now) * covers, 2 * saving) else TRAINING
@@ -113,7 +115,7 @@ def _state(run: Watched, now: Attempt | None, quiet: float, is_running: bool) ->
 
 @frozen
 class Alarm:
-    """What is wrong with a run, or was with an `earlier` start of it; with the place in a log if it is from there."""
+    """A problem of a run, or of an `earlier` start of it; `log` and `line` say where, if it was found in a log."""
 
     id: str
     text: str
@@ -128,7 +130,7 @@ class Alarm:
 def _alarms(
     run: Watched, interval: Interval | None, now: Attempt | None, state: str, quiet: float, recent: Sequence[Step]
 ) -> Iterator[Alarm]:
-    """List what is wrong: of the run itself, and what `diagnose` knows of its logs; the newest log first."""
+    """Yield a run's alarms: silence and slow steps, then what `diagnose` finds in its logs, the newest log first."""
     if state == SILENT:
         yield Alarm("silent", f"no new line for {duration(quiet)}")
     if interval and len(recent) >= SLOW_LINES:
@@ -148,7 +150,7 @@ def _alarms(
 
 
 def text(runs: Sequence[Json]) -> str:
-    """Print every run."""
+    """Format every run as text."""
     return "\n".join("\n".join(_lines(r)) + "\n" for r in runs)
 
 
@@ -169,7 +171,7 @@ def _lines(r: Json) -> Iterator[str]:
         norm = "" if r["grad_norm"] is None else f", gradient norm {r['grad_norm']:.3g}"
         yield f"  {'loss':<11}{loss['now']:.4g}{before}{norm}"
     plan, saves, shares = r["predicted"] or {}, r["saves"], r["goodput"]
-    if r["step_time_s"]:  # the table of the recent steps next to the plan
+    if r["step_time_s"]:  # a table of the recent steps next to the plan
         interval = plan.get("step_time_interval_s")
         wide = f" ({_seconds(interval[0])} to {_seconds(interval[1])})" if interval else ""
         planned = _seconds(plan["step_time_s"]) + wide if plan else ""
@@ -212,14 +214,14 @@ def _seconds(value: float) -> str:
 
 
 SIGN = '<meta name="generator" content="moedsl watch">'
-"""The marker by which a page is known."""
+"""The tag that marks a page as written by `moedsl watch`."""
 POINTS = 500
-"""The most points of a curve; of more lines, each point is the mean of several."""
+"""The most points of a curve; with more lines, each point is the mean of several."""
 WIDTH, HEIGHT = 1000, 160
 
 
 def page(runs: Sequence[Watched], views: Sequence[dict[str, Any]], every: float) -> str:
-    """Make one HTML document; it loads nothing from elsewhere."""
+    """Return one HTML document, which loads nothing from elsewhere."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True
     )
@@ -245,7 +247,7 @@ def page(runs: Sequence[Watched], views: Sequence[dict[str, Any]], every: float)
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most `POINTS` points, each the mean of its neighbours."""
+    """Return at most `POINTS` points, each the mean of consecutive points."""
     size = math.ceil(len(points) / POINTS) or 1
     groups = [points[i : i + size] for i in range(0, len(points), size)]
     return [(sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups]

@@ -1,8 +1,7 @@
-"""Follow the logs of runs, each new line once, and keep what their lines say: attempts, memory, checkpoints, slow ranks
-and symptoms.
+"""Follow the growing logs of runs, reading each line once: attempts, memory, checkpoints, slow ranks and symptoms.
 
-A restart begins another attempt, from the last checkpoint. The runs of a target are found again and again: new logs
-appear while it is followed.
+A restart begins another attempt, from the last checkpoint. The target is searched on every read, because new logs
+appear meanwhile.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.foreign import Until
 
 LAST = 64 << 20
-"""The most bytes of a file that the first call reads: those at its end."""
+"""The most bytes that the first call reads of a file, from its end."""
 UNFINISHED_S = 60.0
-"""Seconds after which a line without an end counts as whole."""
+"""Seconds after which a line without a newline counts as complete."""
 
 
 @define
 class File:
-    """A log on this machine, which may grow. A file that is cut or replaced is read from its start."""
+    """A growing log on this machine; a truncated or replaced file is read again from its start."""
 
     path: Path
     changed: float | None = None
-    """The time of its newest lines; None before its first."""
+    """The file's modification time at the last read; None before the first read."""
     offset: int = 0
     inode: int | None = None
 
@@ -51,10 +50,10 @@ class File:
         return str(self.path)
 
     def blocks(self, whole: bool) -> Iterator[bytes]:
-        """The new lines; an unfinished last one only if `whole`."""
+        """Yield the new lines in blocks; an unfinished last line only if `whole`, or after UNFINISHED_S."""
         try:
             stream = self.path.open("rb")
-        except FileNotFoundError:  # between two files of a rotation
+        except FileNotFoundError:  # between two files of a log rotation
             return
         with stream:
             about = os.fstat(stream.fileno())
@@ -81,7 +80,7 @@ class Remote:
 
     name: str
     ask: Callable[[bool], str]
-    """Returns the new text, with an unfinished last line or without."""
+    """Returns the new text; its argument says whether to include an unfinished last line."""
     changed: float | None = None
 
     def blocks(self, whole: bool) -> Iterator[bytes]:
@@ -94,7 +93,7 @@ Feed = File | Remote
 
 
 def pods(handle: str, executor: Any) -> Remote:
-    """The logs of a job's pods."""
+    """Return the logs of a job's pods, as one feed."""
     seen: dict[str, str] = {}
 
     def ask(_whole: bool) -> str:
@@ -106,16 +105,19 @@ def pods(handle: str, executor: Any) -> Remote:
 
 
 RECENT = 100
-"""The lines that the present speed follows from."""
+"""How many of the newest lines the current speed is computed from."""
 
 
 def origin(attempt: Attempt) -> int:
-    """The iteration before an attempt: the first line covers as many as the second, or only its own."""
+    """Return the iteration before an attempt.
+
+    Its first line is taken to cover as many iterations as the second; a single line covers only its own.
+    """
     return before(attempt) if len(attempt) > 1 else max(0, attempt[0].iteration - 1)
 
 
 def times(attempt: Attempt) -> tuple[float, float] | None:
-    """When the first step of an attempt began and its last line was printed; None without times of its lines."""
+    """Return when an attempt's first step began and its last line was printed; None if a line has no time."""
     first, end = time_of(attempt[0].stamp), time_of(attempt[-1].stamp)
     if first is None or end is None:
         return None
@@ -123,13 +125,14 @@ def times(attempt: Attempt) -> tuple[float, float] | None:
 
 
 def trained(attempt: Attempt, until: float = math.inf) -> float:
-    """The seconds of the steps until an iteration, or of all."""
+    """Return the seconds of all steps of an attempt, or of those until an iteration."""
     starts = [origin(attempt), *(s.iteration for s in attempt)]
     return sum(s.seconds * (s.iteration - a) for a, s in zip(starts, attempt, strict=False) if s.iteration <= until)
 
 
 def pace(attempt: Attempt) -> float:
-    """Seconds of a recent iteration with all that happened between two; without times, the middle of the steps."""
+    """Return the seconds from one recent iteration to the next, pauses included; the median step if lines have no
+    times."""
     recent = attempt[-RECENT:]
     one, other = time_of(recent[0].stamp), time_of(recent[-1].stamp)
     steps = recent[-1].iteration - recent[0].iteration
@@ -140,25 +143,28 @@ def pace(attempt: Attempt) -> float:
 
 @frozen
 class Spent:
-    """Seconds since the first time that a log names."""
+    """How the seconds since the first time in a log were spent."""
 
     elapsed: float
     trains: float
-    """Steps that are kept."""
+    """In steps that were kept."""
     repeats: float
-    """Steps that a restart trained again."""
+    """In steps that a restart trained again."""
     returns: float
     """Before the first step of each attempt."""
 
     @property
     def stops(self) -> float:
-        """Between steps: saves, evaluation, and what else holds a run up."""
+        """Between steps: saves, evaluation and other pauses."""
         return max(0.0, self.elapsed - self.trains - self.repeats - self.returns)
 
 
 def spent(attempts: Sequence[Attempt], began: float, quiet: float) -> Spent | None:
-    """Split the time of a run since it `began`, or since its first step if that is earlier, with `quiet` seconds after
-    its last line; None without times of its lines."""
+    """Split the time of a run; None if its lines have no times.
+
+    The time starts when the run `began`, or with its first step if that is earlier, and ends `quiet` seconds after its
+    last line.
+    """
     known = [t for t in map(times, attempts) if t is not None]
     if not known or len(known) < len(attempts):
         return None
@@ -172,27 +178,27 @@ def spent(attempts: Sequence[Attempt], began: float, quiet: float) -> Spent | No
 
 
 REPORTS = 10
-"""The newest reports that count."""
+"""How many of the newest reports count."""
 APART = 1.1
-"""The slowest rank's time over the fastest's from which on it is a straggler: one rank is always the slowest."""
+"""From this ratio to the fastest rank's time on, the slowest rank is a straggler: one rank is always the slowest."""
 
 
 @frozen
 class Straggler:
-    """A slow node: its slow ranks, and the reports of detectors that name it."""
+    """A slow node, its slow ranks, and how many detector reports name it."""
 
     node: str
     ranks: list[int]
     in_reports: int
     at_iteration: int
-    """The iteration after which the last of these reports came."""
+    """The iteration before the last of these reports."""
     because: str
     reports: int
-    """All reports that count."""
+    """The number of all reports that count."""
 
 
 def stragglers(found: Sequence[tuple[int, Slow]], per_node: int | None) -> list[Straggler]:
-    """List the slow nodes, those of most reports first; a node that no line names has a number, counted from 0."""
+    """List the slow nodes, most reports first; a node that no report names is identified by its number, from 0."""
     newest = sorted(found, key=lambda f: f[0])[-REPORTS:]
     reports = [(at, slow) for at, slow in newest if slow.ratio is None or slow.ratio >= APART]
     named = {rank: node for _, slow in reports for rank, node in slow.nodes.items() if node}
@@ -213,19 +219,19 @@ def stragglers(found: Sequence[tuple[int, Slow]], per_node: int | None) -> list[
 
 @define
 class Reading(log.Reading):
-    """One log that is followed, and what was read of it."""
+    """A followed log, and what was read from it."""
 
     feed: Feed = field(kw_only=True)
 
     def more(self, whole: bool) -> None:
-        """Read what the log has gained."""
+        """Read the new lines of the log."""
         for block in self.feed.blocks(whole):
             self.block(block)
 
 
 @define
 class Watched:
-    """One run: its logs, its plan, and the jobs of a scheduler that run it."""
+    """One run: its logs, its plan, and its scheduler jobs."""
 
     name: str
     plan: Plan | None
@@ -233,33 +239,33 @@ class Watched:
     """Why its plan.json cannot be read."""
     logs: dict[str, Reading] = field(factory=dict)
     jobs: list[Job] | None = None
-    """None if no scheduler is asked."""
+    """Its scheduler jobs; None if the target is not an experiment."""
 
     def attempts(self) -> Sequence[Attempt]:
         return merged([r.attempts for r in self.logs.values()])
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can happen."""
+        """Whether all jobs have ended; without jobs, whether the last attempt has reached its last iteration."""
         if self.jobs is not None:
             return all(job.ended for job in self.jobs)
         return any(a[-1].iteration >= a[-1].of for a in self.attempts()[-1:])
 
     @property
     def changed(self) -> float | None:
-        """The time of its newest line."""
+        """When its logs last changed; None if none was read."""
         return max((r.feed.changed for r in self.logs.values() if r.feed.changed), default=None)
 
 
 @define
 class Source:
-    """The runs of a target that were found so far, by their names."""
+    """Follows the runs of a target; `runs` are those found so far, by name."""
 
     known: Sequence[Symptom]
     runs: dict[str, Watched] = field(factory=dict, kw_only=True)
 
     def add(self, name: str, plan: Plan | Diagnostic | None, feeds: Iterable[Feed]) -> Watched:
-        """Add the logs of a run that are new."""
+        """Add a run and its logs where they are new, and return the run."""
         damaged = plan if isinstance(plan, Diagnostic) else None
         run = self.runs.setdefault(name, Watched(name, plan if isinstance(plan, Plan) else None, damaged))
         for feed in feeds:
@@ -267,13 +273,13 @@ class Source:
         return run
 
     def more(self) -> list[Watched]:
-        """Read what is new, and return all runs."""
+        """Read the new lines, and return all runs."""
         raise NotImplementedError
 
 
 @define
 class Paths(Source):
-    """A log, `LOG=PLAN`, or a folder, whose files are listed again each time."""
+    """Follows a log, `LOG=PLAN`, or a folder, whose files are listed again on every read."""
 
     target: str
 
@@ -287,7 +293,7 @@ class Paths(Source):
 
 @define
 class Jobs(Source):
-    """An experiment. All jobs with one plan, as those of a chain, are one run."""
+    """Follows an experiment; all jobs with one plan, such as a chain, are one run."""
 
     experiment: store.Experiment
 
@@ -304,7 +310,7 @@ class Jobs(Source):
         return list(self.runs.values())
 
     def _feeds(self, job: store.Job) -> Iterator[Feed]:
-        """The logs of a job, wherever they are."""
+        """Yield a job's logs, local or remote."""
         if not job.handle:
             return
         nemo_run, executor = store.nemo_run(), self.experiment.executor(job.name)
@@ -323,5 +329,5 @@ def source(target: str, known: Sequence[Symptom]) -> Source | Diagnostic:
     if not os.path.exists(target) and "/" not in target and target in store.known():
         opened = store.has_nemo_run() or store.find(target)
         return opened if isinstance(opened, Diagnostic) else Jobs(known, opened)
-    found = [d for d in gather([target])[1] if d.id != DAMAGED]  # the run is shown, with a warning
+    found = [d for d in gather([target])[1] if d.id != DAMAGED]  # a run with a damaged plan is shown, with a warning
     return found[0] if found else Paths(known, target)

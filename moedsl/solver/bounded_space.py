@@ -1,8 +1,8 @@
 """The meshes and policies of a problem, with bounds on the prices of their layouts.
 
-Each mesh has a lower bound of its rank: its time with the fastest policies, its memory with those that use the least,
-and the other keys at their least. Bounds of prices also show which meshes cannot obey the laws on them. No bound is
-above the true key.
+Each mesh has a lower bound of its rank: its time with the fastest policies, its memory with the policies that use the
+least, and the minimum of the other keys. Bounds of prices also show which meshes cannot obey the laws on prices. No
+bound is above the true key.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from moedsl.solver.space import (
 from moedsl.support import limits
 
 BATCH = 16_384
-"""Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
+"""Rows whose memory is bounded at a time; a row of a small table is repeated with many policies at once."""
 MOST_VALUES = 64
-"""Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
+"""Maximum combinations of the policies that a wish reads besides the mesh for which the wish is evaluated; the best is
+its bound."""
 LEAST_TIME = "least_time"
-"""The column of meshes whose least seconds are known."""
+"""The column with the minimum seconds of each mesh, if they are known."""
 
 
 @frozen(slots=False)
@@ -50,24 +51,24 @@ class BoundedSpace:
     c: Compiled
     prices: Prices
     like: BoundedSpace | None = field(default=None, eq=False, repr=False)
-    """The same space under other laws on prices; its tables are used again."""
+    """The same space under other laws on prices; its tables are reused."""
     near: BoundedSpace | None = field(default=None, eq=False, repr=False)
-    """A space under the same laws; its meshes or its policies are used again if their domains are equal."""
+    """A space under the same laws; its meshes or its policies are reused if their domains are equal."""
 
     @cached_property
     def legal(self) -> Table:
-        """Every mesh that obeys the laws on meshes."""
+        """Return every mesh that obeys the laws on meshes."""
         other = self.like or self._with_same(MESH)
         return mesh_table(self.c) if other is None else other.legal
 
     @cached_property
     def policies(self) -> Table:
-        """Every combination of policies that obeys the laws on policies."""
+        """Return every combination of policies that obeys the laws on policies."""
         other = self.like or self._with_same(MEMORY_POLICIES + TRANSPORT_POLICIES)
         return policy_table(self.c, MEMORY_POLICIES + TRANSPORT_POLICIES) if other is None else other.policies
 
     def _with_same(self, names: Iterable[str]) -> BoundedSpace | None:
-        """The search nearby, if its domains of some axes are those of this one."""
+        """Return the nearby space if its domains of the named axes equal those of this one; else None."""
         if self.near is None or self.near.c.laws is not self.c.laws:
             return None
         mine, its = self.c.problem.domains, self.near.c.problem.domains
@@ -75,26 +76,27 @@ class BoundedSpace:
 
     @cached_property
     def _settled(self) -> dict[str, int]:
-        """The policies that have one value in the whole space."""
+        """Return the policies that have one value in the whole space."""
         return {n: int(v[0]) for n, v in self.policies.axes.items() if len(v) and (v == v[0]).all()}
 
     @cached_property
     def _meshes(self) -> Table:
-        """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
+        """Return the legal meshes to search; if the rank reads memory, only those that could fit, with their minimum
+        peak as a column."""
         if not self.legal.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
             return self.legal
         return self._could_fit(self.legal, "peak_memory")
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
-        """The least seconds of each mesh to search with any policy; 0 if nothing reads them."""
+        """Return the minimum seconds of each mesh to search, over all policies; 0 if nothing reads the time."""
         if not self._reads_time:
             return np.zeros(self._meshes.rows)
         return self._times if self._meshes is self.legal else self._least_time(self._meshes)
 
     @cached_property
     def _times(self) -> NDArray[np.floating[Any]]:
-        """The least seconds of each legal mesh with any policy."""
+        """Return the minimum seconds of each legal mesh, over all policies."""
         return self._least_time(self.legal) if self.like is None else self.like._times
 
     @cached_property
@@ -104,17 +106,19 @@ class BoundedSpace:
 
     @property
     def least_seconds(self) -> float:
-        """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
+        """Return a lower bound of the step time of any legal layout, whether it fits or not."""
         return float(self._times.min())
 
     def _could_fit(self, meshes: Table, *prices: str) -> Table:
-        """The meshes that the laws allow with the settled policies, and that fit with those that use the least memory;
-        bounds of `prices` become columns."""
+        """Return the meshes that obey the laws with the settled policies, and fit with the policies that use the least
+        memory; bounds of `prices` become columns."""
         return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), self._frugal, prices)
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
-        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them: time
-        first, which other bounds may need too, then the limits that the run states."""
+        """Return the rows whose bounds of time, and of memory with any of the policies, obey the laws that cap them.
+
+        Time comes first, because other bounds may need it, then the limits that the run states.
+        """
         limits.go_on()
         bounded = {name for law in self.c.laws for name in law.bounded}
         stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded}
@@ -131,7 +135,7 @@ class BoundedSpace:
         return table.with_columns(**{n: self._most_frugal(n, table, policies) for n in prices})
 
     def _within_caps(self, caps: Sequence[Law], price: str, table: Table, policies: Policies) -> Mask:
-        """A mask of the rows that obey laws on a price of memory with any of some policies."""
+        """Return a mask of the rows that obey the laws `caps` on a memory price with any of the policies."""
         kept = np.zeros(table.rows, dtype=bool)
         for may, group in by_meshes(self.c, table, policies):
             left = np.flatnonzero(may & ~kept)
@@ -145,17 +149,19 @@ class BoundedSpace:
         return kept
 
     def _could_obey(self, laws: Iterable[Law], table: Table, price: str, bound: NDArray[np.floating[Any]]) -> Mask:
-        """A mask of the rows that could obey some laws, by a bound of one price, and the seconds as far as known."""
+        """Return a mask of the rows that could obey some laws, by a bound of one price and, if known, of the
+        seconds."""
         known = {TIME: table.axes[LEAST_TIME] * (1 - SLACK)} if LEAST_TIME in table.axes else {}
         return may_satisfy(self.c.problem, laws, table, {**known, price: bound}, self._required)
 
     @cached_property
     def _required(self) -> list[str]:
-        """The cases in which a layout must fit."""
+        """Return the cases of the memory estimate in which a layout must fit."""
         return required(self.c)
 
     def _most_frugal(self, price: str, table: Table, policies: Policies) -> Floats:
-        """The least peak, or the most spare memory, of each row with any of some policies that it may have."""
+        """Return the minimum peak, or the maximum spare memory, of each row with any of the policies that it
+        may have."""
         least = price == "peak_memory"
         best, out = np.minimum if least else np.maximum, np.full(table.rows, np.inf if least else -np.inf)
         for may, group in by_meshes(self.c, table, policies):
@@ -165,8 +171,8 @@ class BoundedSpace:
         return out
 
     def _best_with(self, price: str, table: Table, policies: Policies) -> NDArray[np.floating[Any]]:
-        """The least peak, or the most spare memory, of each row with any of a batch of policies and
-        the best dispatcher."""
+        """Return the minimum peak, or the maximum spare memory, of each row with any of a batch of policies and the
+        best dispatcher."""
         if not table.rows:
             return np.empty(0)
         rows = _with_each(table, policies)
@@ -176,7 +182,7 @@ class BoundedSpace:
         return left.reshape(table.rows, len(policies)).max(axis=1)
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
-        """The least seconds of each mesh with any policy."""
+        """Return the minimum seconds of each mesh, over all policies."""
         if LEAST_TIME in meshes.axes:
             return np.asarray(meshes.axes[LEAST_TIME])
         priced = (
@@ -186,11 +192,11 @@ class BoundedSpace:
 
     @cached_property
     def _frugal(self) -> Policies:
-        """Policies that can use the least memory."""
+        """Return the policies that can use the least memory."""
         return least_memory_policies(self.c, self.policies) if self.policies.rows else []
 
     def fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
-        """Values of some policies that can be the fastest; for graphs, the strongest set."""
+        """Return the values of some policies that can be the fastest; for graphs, the strongest set."""
         d = self.c.problem.domains
         graph = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
         return ({**some, "cuda_graph": graph} for some in extremes(d, "least_time", names, but="cuda_graph"))
@@ -198,13 +204,14 @@ class BoundedSpace:
     def _least_keys(
         self, table: Table, known: frozenset[str], time: NDArray[np.floating[Any]], policies: Table
     ) -> Floats:
-        """Lower bounds of the keys, (keys, rows), for a table with the axes `known` whose rows take at least `time`."""
+        """Return lower bounds of the ranking keys, (keys, rows), for a table with the axes `known` whose rows take at
+        least `time`."""
         ideal = table.assume(step_time=time, score=time)
         keys = [self._bound(law, negate, ideal, known, policies) for law, negate in self._laws()]
         return np.array(keys).reshape(len(keys), table.rows)
 
     def _laws(self) -> list[tuple[Law, bool]]:
-        """The ranking: the user's preferences first (1 if violated), then the keys of the phase."""
+        """Return the ranking: the user's preferences first (1 if violated), then the keys of the phase."""
         return [(w, True) for w in self.c.wishes] + [(k, False) for k in self.c.ranks]
 
     def _bound(self, law: Law, negate: bool, ideal: Table, known: frozenset[str], policies: Table) -> Floats:
@@ -220,49 +227,51 @@ class BoundedSpace:
         return self._missed(law, ideal) if negate else np.full(rows, -np.inf)
 
     def _missed(self, wish: Law, ideal: Table) -> Floats:
-        """1 where a row cannot follow a wish, by the bounds of prices among its columns."""
+        """Return 1 where a row cannot follow a wish, by the bounds of prices among its columns, else 0."""
         bounds = {n: ideal[n] for n in (TIME, *MEMORY) if n in ideal}
         return np.where(may_satisfy(self.c.problem, [wish], ideal, bounds), 0.0, 1.0)
 
     def _could_hold(self, table: Table, *prices: str) -> Table:
-        """The rows that fit with the least memory for communication and graphs; bounds of `prices` become columns."""
+        """Return the rows that fit with the policies of communication and graphs that use the least memory; bounds of
+        `prices` become columns."""
         return self._capped(table, least_memory_transport(self.c.problem.domains), prices)
 
     def _least_times(self, held: Table) -> NDArray[np.floating[Any]]:
-        """The least seconds of each row with any policy of communication or launches."""
+        """Return the minimum seconds of each row, over all policies of communication and launches."""
         return functools.reduce(
             np.minimum, (self.prices.time(held.assume(**some)) for some in self.fastest(TRANSPORT_POLICIES))
         )
 
     def _allowed(self, table: Table, laws: Iterable[Law]) -> Table:
-        """The rows that obey some laws with the settled policies."""
+        """Return the rows that obey some laws with the settled policies."""
         return table.take(obeyed(laws, table.assume(**self._settled)))
 
     def _between(self, bound: Collection[str], grown: Collection[str]) -> list[Law]:
-        """The laws that rows may break after growing by axes of which every value obeys the laws on them alone."""
+        """Return the laws to check after rows with the axes `bound` grow by the axes `grown`: laws that read some of
+        both."""
         laws = [w for w in self.c.laws if not w.priced and w.needs <= {*bound, *grown}]
         return [w for w in laws if not w.needs <= {*bound} and not w.needs <= {*grown}]
 
 
 def _batches(policies: Policies, rows: int) -> Iterator[Policies]:
-    """Some policies at a time, so that with each of some rows they are not many rows to price."""
+    """Yield the policies in batches, small enough to price each of `rows` rows with a whole batch."""
     size = max(1, BATCH // max(1, rows))
     return (policies[at : at + size] for at in range(0, len(policies), size))
 
 
 def _with_each(table: Table, policies: Policies) -> Table:
-    """Every row with each of some policies."""
+    """Return every row with each of the policies."""
     if len(policies) == 1:
         return table.assume(**policies[0])
     return table.times({n: np.array([some[n] for some in policies]) for n in policies[0]})
 
 
 def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[str, NDArray[np.floating[Any]]]:
-    """Prices of memory by name: the peak, or what remains in a case."""
+    """Return prices of memory by name: the peak, or the spare memory in a case."""
     return {n: prices.memory(table) if n == "peak_memory" else prices.spare(table, SPARES[n]) for n in names}
 
 
 def number(value: Column, rows: int, negate: bool) -> Floats:
-    """A value as a column; of a condition that should hold, 1 where it does not."""
+    """Return a value as a column; with `negate`, 1 where a condition does not hold, else 0."""
     out = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
     return 1.0 - out if negate else out

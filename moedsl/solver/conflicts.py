@@ -1,11 +1,11 @@
-"""Conflicts: which of the things that a user could change collide, so that no layout is legal or fits.
+"""Find conflicts: sets of what a user could change, and of laws, with which no layout is legal or fits.
 
-Members are pins, wishes, the candidates of a phase and laws; `minimal` reduces a conflicting set of them to a minimal
-one with QuickXplain (Junker, AAAI 2004). A stated sequence length or batch is a member if the conflict reads it; then
-`nearby` gives near values that may work.
+Members of a conflict are pins, wishes, the candidates of a phase and laws; `minimal` reduces a conflicting set of them
+to a minimal one with QuickXplain (Junker, AAAI 2004). A stated sequence length or batch belongs to a conflict that
+reads it; then `nearby` gives nearby values that may work.
 
-`Legality` decides whether any layout obeys a subset of the members, without prices; one conflict needs dozens of such
-answers. Laws that share no open axis cannot collide. So laws are grouped by shared axes, and each group is searched
+`Legality` decides, without prices, whether any layout obeys a subset of the members; one conflict needs dozens of such
+answers. Laws that share no open axis cannot collide, so laws are grouped by shared axes, and each group is searched
 over its own axes. The laws are compiled once; a subset only selects laws and widens domains.
 """
 
@@ -42,26 +42,27 @@ class Member:
     text: str
     rule: Rule | None = None
     code: int = 0
-    """The value of a pin."""
+    """The code of a pin."""
 
     @property
     def stated(self) -> bool:
-        """Whether the run file states it."""
+        """Whether the run file states the member."""
         return self.kind in ("pin", "wish")
 
     @property
     def own(self) -> bool:
-        """Whether it is a law of the user, which can be changed like a wish."""
+        """Whether the member is a law of the user, which can be changed like a wish."""
         return self.kind == "law" and self.rule is not None and not self.rule.is_std
 
     @property
     def is_negotiable(self) -> bool:
-        """Whether the user can change it."""
+        """Whether the user can change the member."""
         return self.stated or self.own
 
 
 def members(c: Compiled) -> list[Member]:
-    """All members, laws on few axes first and wishes last: QuickXplain prefers earlier ones in a conflict."""
+    """Return all members, laws on few axes first and wishes last, because QuickXplain prefers earlier ones in a
+    conflict."""
     p = c.problem.program
     simple_first = sorted((law for law in c.laws if not law.rule.wish), key=lambda law: len(law.needs))
     laws = [Member("law", law.rule.id, law.rule.span, law.rule.because or "", law.rule) for law in simple_first]
@@ -84,17 +85,17 @@ def members(c: Compiled) -> list[Member]:
 
 
 def shown(axis: str, code: int) -> str:
-    """Write a value as in the run file."""
+    """Format the code of an axis as in the run file."""
     return written(axes.BY_NAME[axis].decode(code))
 
 
 def written(value: object) -> str:
-    """Write a value of a plan as in the run file; a set of one word is that word."""
+    """Format a value of a plan as in the run file; a set of one word is that word."""
     return str(value[0]) if isinstance(value, list) and len(value) == 1 else axes.written(value)
 
 
 def without(p: Program, dropped: Sequence[Member]) -> Program:
-    """Remove some members from a program."""
+    """Return a program without some members."""
     pins = {a: pin for a, pin in p.pins.items() if a not in {m.key for m in dropped if m.kind == "pin"}}
     gone = {(m.rule.id, m.rule.kind) for m in dropped if m.rule is not None}
     kept = (r for r in p.rules if (r.id, r.kind) not in gone)
@@ -104,13 +105,13 @@ def without(p: Program, dropped: Sequence[Member]) -> Program:
 
 
 def inactive(all_: Sequence[Member], active: Sequence[Member]) -> list[Member]:
-    """The members that are not active."""
+    """Return the members that are not active."""
     keys = {(m.kind, m.key) for m in active}
     return [m for m in all_ if (m.kind, m.key) not in keys]
 
 
 def wish_text(m: Member) -> str:
-    """Write a wish of the user in a few words."""
+    """Format a wish of the user in a few words."""
     if m.kind == "pin":
         return f"{m.key}={shown(m.key, m.code)}"
     if m.own:
@@ -119,14 +120,14 @@ def wish_text(m: Member) -> str:
 
 
 def as_json(m: Member) -> dict[str, Any]:
-    """Write a member as JSON, as explanations show it, without its place."""
+    """Return a member as JSON, as explanations show it, without its location."""
     rule = {"because": m.rule.because, "cite": [*m.rule.cites], "text": print_expr(m.rule.expr)} if m.rule else {}
     name = wish_text(m) if m.stated else m.key
     return {"kind": m.kind, "name": name, "because": None, "cite": [], "text": m.text, **rule}
 
 
 MOST = 24
-"""The most sizes that are tried, the nearest first."""
+"""Maximum number of sizes to try, the nearest first."""
 _WORDS = {"seq": "seq", "global_batch": "batch"}
 
 
@@ -141,12 +142,12 @@ class Size:
 
     @property
     def text(self) -> str:
-        """Write the statement."""
+        """Format the statement."""
         return f"{self.word} {self.value}"
 
 
 def read_by(p: Program, core: Sequence[Member]) -> frozenset[str]:
-    """Every name that the rules of a conflict read, directly or through lets."""
+    """Return every name that the rules of a conflict read, directly or through lets."""
     used = frozenset[str]().union(*(m.rule.reads for m in core if m.rule is not None))
     return closure(used, p.of("let"))
 
@@ -157,7 +158,7 @@ def reads_hardware(p: Program, core: Sequence[Member]) -> bool:
 
 
 def sizes(p: Program, core: Sequence[Member]) -> list[Size]:
-    """The sizes that the run states and a conflict reads."""
+    """Return the sizes that the run states and a conflict reads."""
     read = read_by(p, core)
     values = {"seq": p.seq, "global_batch": p.batch or 0}
     stated = {n: p.spans[w] for n, w in _WORDS.items() if w in p.spans}
@@ -165,7 +166,7 @@ def sizes(p: Program, core: Sequence[Member]) -> list[Size]:
 
 
 def nearby(c: Compiled, s: Size) -> list[int]:
-    """Near sizes that meshes can divide, the nearest first; of two as near, the larger first."""
+    """Return nearby sizes that meshes can divide, the nearest first; of two equally near, the larger first."""
     p = c.problem.program
     held = prod(pin.code for a, pin in p.pins.items() if a == "micro_batch" or axes.BY_NAME[a].mesh == "attention")
     units = {u * k for d in divisors(c.problem.gpus) for u in (d, d * held) for k in (1, 2)}
@@ -177,9 +178,10 @@ T = TypeVar("T")
 
 
 def minimal(soft: list[T], test: Callable[[list[T]], bool]) -> list[T]:
-    """A minimal subset of `soft`, which fails the test; empty if the test fails even without any.
+    """Return a minimal subset of `soft` that fails the test; empty if the test fails even with no members.
 
-    What passes with some members passes without them, so nothing at all is tested only if no part of `soft` passed.
+    `soft` itself must fail. A subset of members that pass passes too, so no members are tested only if nothing else
+    passed.
     """
     passed = False
 
@@ -211,7 +213,7 @@ Domains = Mapping[str, NDArray[np.int64]]
 
 
 class Legality:
-    """Answers whether subsets of the members of a compiled problem can hold together."""
+    """Decides whether subsets of the members of a compiled problem can hold together."""
 
     def __init__(self, c: Compiled, all_: Sequence[Member]) -> None:
         self._c, self._all = c, all_
@@ -230,14 +232,15 @@ class Legality:
 
 
 def domains_without(c: Compiled, gone: Sequence[Member]) -> Domains:
-    """The domains of the axes without some pins and candidates; the experiment stays the same."""
+    """Return the domains of the axes without some pins and candidates; sequence length and global batch stay."""
     p = c.problem
     held = {n: p.values[n] for n in ("seq", "global_batch")}
     return lower(without(p.program, gone), p.gpus, held).domains
 
 
 def satisfiable(c: Compiled, domains: Domains, laws: Sequence[Law]) -> bool:
-    """Whether some values of the domains obey the laws; first those on policies alone, which are few to try."""
+    """Whether some values of the domains obey the laws; laws on policies only are tried first, because they have few
+    values."""
     single = {a: int(d[0]) for a, d in domains.items() if len(d) == 1}
     table = Table({}, {**c.problem.codes, **single}, c.lets)
     opened = [(law, law.needs - single.keys()) for law in laws]
@@ -250,7 +253,8 @@ def satisfiable(c: Compiled, domains: Domains, laws: Sequence[Law]) -> bool:
 
 
 _ORDER = (*sorted(MESH, key=lambda a: BY_NAME[a].mesh == "experts"), *MEMORY_POLICIES, *TRANSPORT_POLICIES)
-"""The mesh of attention with its batch before that of the experts, which few laws join with it."""
+"""The order of the search: the mesh of attention with its batch, then the mesh of experts, which few laws join with it,
+then policies."""
 
 
 Open = tuple[Law, frozenset[str]]
@@ -270,9 +274,9 @@ def _groups(laws: Sequence[Open]) -> list[Group]:
 
 
 def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) -> bool:
-    """Search depth first: every axis in turn, each law as soon as its axes are bound.
+    """Whether some values of the axes obey the laws, searched depth first: each law is checked once its axes are bound.
 
-    An axis is dropped after the last law that reads it, so the rows that differ only there are searched once.
+    An axis is dropped after the last law that reads it, so rows that differ only there are searched once.
     """
     own = {a: [law for law, needs in laws if needs == {a}] for a in open_}
     left = {a: allowed(table, a, np.sort(domains[a]), own[a]) for a in open_}
@@ -298,12 +302,12 @@ def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) ->
 
 
 def legal_on(c: Compiled) -> bool:
-    """Whether a problem has any legal layout at all."""
+    """Whether a problem has any legal layout."""
     return satisfiable(c, c.problem.domains, [w for w in c.laws if not w.priced])
 
 
 def relaxed(c: Compiled, gone: Sequence[Member]) -> Compiled:
-    """A compiled problem without some of its members."""
+    """Return a compiled problem without some of its members."""
     dropped = frozenset(m.key for m in gone if m.kind in ("law", "wish"))
     problem = evolve(c.problem, domains=domains_without(c, gone))
     return evolve(c, problem=problem, laws=tuple(w for w in c.laws if w.rule.id not in dropped))

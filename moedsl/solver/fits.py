@@ -1,7 +1,7 @@
 """Answer yes-or-no questions about a problem without ranking its layouts.
 
 - Does any layout obey every law, prices included? The search stops at the first one (`fits`, `layouts`).
-- Which laws does a fully pinned run break? The scalar evaluator tells, without search or prices (`violations`).
+- Which laws does a fully pinned run break? The row evaluator answers, without search or prices (`violations`).
 - What is the next number of GPUs on which a layout fits? (`next_that_fits`)
 """
 
@@ -28,7 +28,7 @@ from moedsl.solver.solve import Chosen, environment, make_cost, of_same_space, s
 from moedsl.solver.space import LARGEST_CHUNK, Prices, most_divided_first
 
 GROWTH, FIRST_ROWS = 8, 512
-"""Rows of the smallest meshes of a part that are expanded first, and the growth of the next ones."""
+"""Growth factor of the steps in which a part's meshes are expanded, smallest first, and the rows of the first step."""
 
 
 def fits(p: Program, gpus: int) -> bool:
@@ -37,19 +37,21 @@ def fits(p: Program, gpus: int) -> bool:
 
 
 def layouts(c: Chosen, like: Search | None = None, legal: bool = False) -> int:
-    """The number of legal meshes of a compiled problem; 0 if no layout fits. `legal` if some layout is probably legal:
-    else that is found out first."""
+    """Return the number of legal meshes of a compiled problem; 0 if no layout fits.
+
+    `legal` says that some layout is probably legal; otherwise this is checked first.
+    """
     search = _Any(c.compiled, c.cost, of_same_space(like, c.compiled, c.cost) or c.search)
     return search.legal.rows if (legal or legal_on(c.compiled)) and search.found() else 0
 
 
 def fits_where_legal(c: Compiled, prices: Prices, like: Search) -> bool:
-    """Whether a layout fits in a problem that has a legal one."""
+    """Whether a layout fits, in a problem that has a legal one."""
     return _Any(c, prices, of_same_space(like, c, prices)).found()
 
 
 def fast_enough(problem: Problem, seconds: float) -> bool:
-    """Whether a step of so many seconds obeys the limits of its time."""
+    """Whether a step of `seconds` obeys the limits on the step time."""
     limits, table = time_limits(problem, {"has_layout": lambda pp, vpp: make_cost(problem).has_layout(pp, vpp)})
     return bool(may_satisfy(problem, limits, table, {TIME: seconds}).all())
 
@@ -58,7 +60,8 @@ class _Any(Search):
     """A search that stops at its first row."""
 
     def found(self) -> bool:
-        """Whether any layout obeys every law; in each part of the meshes, those with the least memory come first."""
+        """Whether any layout obeys every law; in each part of the meshes, those with the least memory are tried
+        first."""
         meshes, policies = self.legal, self.policies
         if not meshes.rows or not policies.rows:
             return False
@@ -76,7 +79,7 @@ class _Any(Search):
         return False
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
-        """Price rows; seconds only if a law limits them."""
+        """Price rows, with seconds only if a law limits them."""
         laws = [w for w in self.c.laws if w.priced]
         if any(w.needs & SECONDS for w in laws):
             return super()._priced(table, slowest)
@@ -85,9 +88,10 @@ class _Any(Search):
 
 
 def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
-    """The laws that the layout of a fully pinned program breaks, in the order of the rules, except those it allows.
+    """Return the laws that the layout of a fully pinned program breaks, in the order of the rules.
 
-    Laws on memory and time are left out because they need prices. Raises ValueError if an axis is open.
+    Laws that the program allows to break are left out, and laws on memory and time, which need prices. Raises
+    ValueError if an axis is open.
     """
     problem = lower(program, gpus)
     env = environment(problem, make_cost(problem), pinned_row(problem))
@@ -96,17 +100,18 @@ def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
 
 
 MOST_TIMES = 64
-"""The largest multiple of the GPUs to try."""
+"""Maximum multiple of the GPUs to try."""
 GAIN = 2.0
-"""Bound of how much faster a GPU is in a run on more GPUs, whose number may divide better."""
+"""Maximum speed-up of a GPU in a run on more GPUs, whose number may divide better."""
 
 
 def next_that_fits(c: Chosen) -> Chosen | None:
-    """The problem on the next number of GPUs with a layout that fits, up to MOST_TIMES as many.
+    """Return the problem on the next number of GPUs with a layout that fits, up to MOST_TIMES as many; None if there is
+    none.
 
     A layout needs no more memory on more GPUs: if none fits on the largest number with a legal one, no number is tried.
-    Else an octave of them at a time is left out if none fits on those that divide well. Where the step time is
-    limited, numbers are left out on which each GPU would have to be more than GAIN times as fast.
+    Otherwise an octave of numbers is skipped if nothing fits on those of its numbers that divide well. If the step time
+    is limited, numbers are skipped on which each GPU would have to be more than GAIN times as fast.
     """
     p, gpus = c.problem.program, c.problem.gpus
     numbers = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
@@ -129,8 +134,11 @@ def next_that_fits(c: Chosen) -> Chosen | None:
 
 
 def _first_of_octave(p: Program, numbers: Sequence[int]) -> Chosen | None:
-    """The problem on the first of some numbers of GPUs with a layout that fits, if one fits on the largest number or on
-    one that divides well; if none of those has a legal layout, on the largest that has one."""
+    """Return the problem on the first of some numbers of GPUs with a layout that fits.
+
+    Return None if none fits on the largest number or on those that divide well, or, if these have no legal layout, on
+    the largest number that has one.
+    """
     compiled = functools.cache(lambda n: solve(p, n, keep=0))
     divide_well = {max(numbers, key=lambda n: (n % odd == 0, n & -n, n)) for odd in (1, 3)}
     tried = [n for n in sorted({numbers[-1], *divide_well}, reverse=True) if legal_on(compiled(n).compiled)]

@@ -1,6 +1,6 @@
 """Explain why no layout fits: a minimal conflict of wishes and laws, and the changes that resolve it.
 
-It is reported as a diagnostic, and as the JSON of an explanation.
+The result is reported as a diagnostic, and as the JSON of an explanation.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.source import Source, place_of
 
 LAST = CASES[-1]
-"""The case of the memory estimate in which the last layout is refused."""
+"""The last case of the memory estimate to be tried, in which all layouts are refused."""
 
 
 @frozen(slots=False)
 class Infeasible:
-    """Why a problem has no layout. `legal` tells whether some layout obeys the laws except those on prices."""
+    """Why a problem has no layout. `legal` says whether some layout obeys the laws except those on prices."""
 
     chosen: Chosen
     """The problem, compiled."""
@@ -61,7 +61,7 @@ class Infeasible:
 
     @cached_property
     def near(self) -> Nearest:
-        """The nearest layout, which takes a search."""
+        """Return the nearest layout, which takes a search."""
         p, gpus = self.chosen.problem.program, self.chosen.problem.gpus
         if self.legal:
             if self.too_slow:
@@ -71,7 +71,7 @@ class Infeasible:
 
     @property
     def values(self) -> Values:
-        """What the message says of the nearest layout."""
+        """Return what the message says about the nearest layout."""
         if self.legal:
             return self.near.values
         if sum(m.rule is not None for m in self.core) > 1 and not any(m.kind == "pin" for m in self.core):
@@ -84,17 +84,18 @@ class Infeasible:
 
     @property
     def conflicts(self) -> tuple[tuple[Member, ...], ...]:
-        """All conflicts, this one first."""
+        """Return all conflicts, `core` first."""
         return self.core, *self.others
 
     @property
     def limits(self) -> list[Member]:
-        """The requirements and laws of the user that limit a price."""
+        """Return the requirements and laws of the user that limit a price."""
         return _price_limits(self.chosen.problem.program, members(self.chosen.compiled))
 
     @property
     def still_none(self) -> str:
-        """Note that even without the conflicts no layout meets the limits of memory and prices; empty if one does."""
+        """Return a note that even without the conflicts no layout meets the limits of memory and prices; empty if one
+        does."""
         c, t = self.chosen.problem, self.together
         if self.legal or t is None or t.gpus == c.gpus or not any(m.is_negotiable for m in self.conflicts[-1]):
             return ""
@@ -120,12 +121,12 @@ class Infeasible:
 
 
 def named(m: Member) -> str:
-    """Name a wish or a rule of the user's."""
+    """Name a wish or a rule of the user."""
     return wish_text(m) if m.stated else f"rule `{m.key}`"
 
 
 def laws_of(core: Sequence[Member]) -> list[Rule]:
-    """The laws among the members of a conflict."""
+    """Return the laws among the members of a conflict."""
     return [m.rule for m in core if m.kind == "law" and m.rule is not None]
 
 
@@ -146,12 +147,12 @@ def analyse(c: Chosen) -> Infeasible:
 
 
 def briefly(c: Chosen) -> Infeasible:
-    """Find a minimal conflict, without changes, which take a search each."""
+    """Find a minimal conflict, but not the changes that resolve it, which take a search each."""
     all_ = members(c.compiled)
     legal = legal_on(c.compiled)
     if not legal:
         return Infeasible(c, tuple(minimal(all_, Legality(c.compiled, all_).holds)), legal)
-    # of wishes, and of the user's laws on prices, under which no legal layout meets the limits; other laws stay
+    # the conflict may have wishes, candidates, and the user's laws on prices; all other laws stay
     limits = _price_limits(c.problem.program, all_)
     soft = [m for m in all_ if m.stated or m.kind == "candidates" or m in limits]
     stay = [m for m in all_ if m not in soft]
@@ -163,15 +164,15 @@ def briefly(c: Chosen) -> Infeasible:
 
 
 def telling(x: NoLayout) -> Chosen:
-    """Choose the problem whose conflict is explained.
+    """Return the problem whose conflict is explained.
 
-    If the run names no number of GPUs, it is the largest with a legal layout, else the smallest on which a layout
+    If the run names no number of GPUs, this is the largest with a legal layout, else the smallest on which a layout
     exists without the conflict.
     """
     if x.at is not None:
         return x.at
     p, gpus = x.program, x.legal
-    if not gpus:  # without the conflict on a node, from a node up; else a node
+    if not gpus:  # the smallest number that fits without the conflict of one node; else a node
         node = p.hardware.gpus_per_node
         left = without(p, [m for m in briefly(solve(p, node, keep=0, must_fit=LAST)).core if m.is_negotiable])
         gpus = next((n for n in counts(p.hardware, above=node - 1) if fits(left, n)), node)
@@ -186,7 +187,7 @@ TOO_LARGE = "in every layout the most loaded rank needs more memory than its GPU
 
 
 def diagnostic(x: Infeasible) -> Diagnostic:
-    """Make one error: the conflict with its spans, and the changes that resolve it as help."""
+    """Return one error: the conflict with its spans, and the changes that resolve it as help."""
     help = tuple(r.text for r in x.relaxations) or tuple(no_single_change(x))
     fixes = tuple(f for r in x.relaxations for f in r.fixes)
     laws = x.laws
@@ -201,7 +202,7 @@ def diagnostic(x: Infeasible) -> Diagnostic:
 
 
 def message(x: Infeasible) -> str:
-    """Name the conflict in one line."""
+    """Describe the conflict in one line."""
     wishes = [named(m) for m in x.core if m.is_negotiable]
     if not x.legal:
         more = "".join(f"; {collision(x, core)}" for core in x.others) + (f"; {x.still_none}" if x.still_none else "")
@@ -213,7 +214,7 @@ def message(x: Infeasible) -> str:
 
 
 def collision(x: Infeasible, core: Sequence[Member]) -> str:
-    """Name the members of a conflict."""
+    """Describe a conflict by its members."""
     p = x.chosen.problem.program
     stated = [wish_text(m) for m in core if m.stated] + [s.text for s in sizes(p, core)]
     named = [*stated, *(m.key for m in core if m.kind in ("law", "candidates"))]
@@ -221,7 +222,8 @@ def collision(x: Infeasible, core: Sequence[Member]) -> str:
 
 
 def no_single_change(x: Infeasible) -> Iterator[str]:
-    """Advise if no single change is enough: changes that are enough together, and the reason for each conflict."""
+    """Yield advice for when no single change is enough: changes that are enough together, and the reason for each
+    conflict."""
     count = len(x.conflicts) + bool(x.still_none)
     several = count > 1
     what = f"these {count} conflicts must be resolved together" if several else "several are needed"
@@ -247,7 +249,7 @@ def no_single_change(x: Infeasible) -> Iterator[str]:
 
 
 def _labels(x: Infeasible) -> list[Label]:
-    """Label every span that contributes: the statements first, then the laws and the phase."""
+    """Return a label for every span that contributes: the statements first, then the laws and the phase."""
     p, cores = x.chosen.problem.program, x.conflicts
     all_ = [m for core in cores for m in core]
     labels = [Label(m.span, m.text) for m in all_ if m.stated]
@@ -271,7 +273,8 @@ def _where(x: Infeasible) -> str:
 
 
 def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:
-    """Write the report as JSON: the conflict's members, relaxations with the layouts that they open, nearest layout."""
+    """Return the report as JSON: the conflict's members, relaxations with the layouts that they open, nearest
+    layout."""
     x, p = analyse(c), c.problem.program
     return {
         "version": 1,

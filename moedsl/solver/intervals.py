@@ -1,4 +1,5 @@
-"""Interval arithmetic over rules: which rows may still satisfy a law when prices are only bounded and axes are open."""
+"""Interval arithmetic over rules: find rows that may still satisfy a law when prices are only bounded and axes are
+open."""
 
 from __future__ import annotations
 
@@ -17,20 +18,23 @@ from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, Mask, Table, as_mas
 from moedsl.solver.problem import Problem
 
 Interval = tuple[Column, Column]
-"""The least and the largest value; of a condition, whether it must hold and whether it can."""
+"""The minimum and maximum value; for a condition, whether it must hold and whether it can."""
 EITHER: Interval = (False, True)
 ANY: Interval = (-np.inf, np.inf)
 MONOTONE = ("min", "max", "ceil", "floor", "log2", "sqrt")
-"""Functions that never fall when an argument grows."""
+"""Functions that never decrease when an argument increases."""
 _AT_LEAST_BEST = ("spare_memory", "spare_at_best")
-"""The spare memory of cases that need at least the peak of the best one."""
+"""Names of the spare memory in cases that need at least the peak of the best case."""
 
 
 def may_satisfy(
     problem: Problem, laws: Iterable[Law], table: Table, bounds: Mapping[str, Column], required: Iterable[str] = ()
 ) -> Mask:
-    """The rows that could obey every law. A bound is the least peak or step time, or the most spare memory; no score is
-    less than the step time. Of the `required` cases no spare memory is negative."""
+    """Return a mask of the rows that could obey every law.
+
+    `bounds` are the minimum peak and step time, and the maximum spare memory; a score is never below the step time. In
+    the `required` cases spare memory is not negative.
+    """
     prices: dict[str, Interval] = dict.fromkeys(required, (0.0, np.inf))
     shown = problem.program.hardware.shown if any(name in _AT_LEAST_BEST for name in prices) else np.inf
     prices["peak_memory"] = bounds.get("peak_memory", 0.0), shown
@@ -46,7 +50,8 @@ def may_satisfy(
 
 
 def required(c: Compiled) -> list[str]:
-    """The cases whose spare memory a law does not let be negative, whatever the layout: it is in whole bytes."""
+    """Return the cases whose spare memory (in whole bytes) may not be negative, because a law forbids it whatever the
+    layout."""
     read = [(name, law) for law in c.laws for name in law.needs & SPARES.keys() if law.needs <= SPARES.keys()]
     return [name for name, law in read if not may_satisfy(c.problem, [law], c.empty(), {name: -1.0}).any()]
 
@@ -107,7 +112,8 @@ class _Bounds:
                 return None
 
     def _let(self, name: str) -> Interval | None:
-        """The interval of a let, after those that it reads, each once: there may be long chains of them."""
+        """Return the interval of a let, after those of the lets that it reads; each is computed once, because chains
+        may be long."""
         if name not in self._lets:
             lets = self.problem.program.of("let")
             read = closure([name], lets) - self._lets.keys()
@@ -122,7 +128,7 @@ class _Bounds:
 
 
 def _is_word(e: ast.Expr, types: Mapping[str, Any]) -> bool:
-    """Whether it is a word, a set or a text, which have no order."""
+    """Whether an expression is a word, a set or a text, which have no order."""
     if isinstance(e, ast.Name):
         return types.get(ALIASES.get(e.id, e.id)) not in (NUMBER, FLAG)
     if isinstance(e, ast.If):
@@ -142,7 +148,8 @@ def _not(x: Interval) -> Interval:
 
 
 def _ends(compute: Callable[[Column, Column], Column]) -> Callable[[Interval, Interval], Interval]:
-    """Of a function that is monotone in each side: its values at the ends. Of 0 times infinity, any value."""
+    """Return the interval function of an operation that is monotone in each side: it uses the values at the ends. If
+    one is 0 times infinity, any value is possible."""
 
     def of(a: Interval, b: Interval) -> Interval:
         values = np.broadcast_arrays(*(compute(x, y) for x in a for y in b))
@@ -154,7 +161,7 @@ def _ends(compute: Callable[[Column, Column], Column]) -> Callable[[Interval, In
 
 
 def _quotient(a: Interval, b: Interval) -> Interval:
-    """A quotient by what cannot be 0; else any value."""
+    """Return the interval of a quotient; if the divisor can be 0, any value is possible."""
     zero = (np.asarray(b[0]) <= 0) & (np.asarray(b[1]) >= 0)
     least, most = _ends(np.true_divide)(a, (np.where(zero, 1, b[0]), np.where(zero, 1, b[1])))
     return np.where(zero, -np.inf, least), np.where(zero, np.inf, most)
@@ -176,4 +183,4 @@ _OF: Mapping[str, Callable[[Interval, Interval], Interval]] = {
     "/": _quotient,
     "//": lambda a, b: (np.floor((q := _quotient(a, b))[0]) - 1, np.floor(q[1])),  # it may have been rounded up
 }
-"""The interval of each operator whose value follows from those of its sides."""
+"""The interval function of each operator whose interval follows from those of its sides."""

@@ -2,8 +2,8 @@
 
 A table grows one axis at a time; its lets are computed when first read.
 
-A law is exact: it needs every value that it reads. `intervals.py` judges rows whose prices are only bounded. `reads`
-and `closure` give the names that a rule reads, directly or through the lets of a run.
+A law is exact: it needs every value that it reads. `intervals.py` handles rows whose prices are only bounded. `reads`
+and `closure` return the names that a rule reads, directly or through the lets of a run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from moedsl.solver.problem import Problem
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 MOST_KEYS = 2**62
-"""Combinations of values that one integer counts."""
+"""Maximum combinations of values that one integer can number."""
 
 
 def as_mask(value: Column, rows: int) -> Mask:
@@ -59,21 +59,21 @@ class Table(dict[str, Column]):
         return Table({**columns, name: np.tile(domain, n)}, self._fixed, self._lets)
 
     def without_axes(self) -> Table:
-        """A table of one row and no axis, with the same facts and lets."""
+        """Return a table of one row and no axis, with the same facts and lets."""
         return Table({}, self._fixed, self._lets)
 
     def each(self) -> Iterator[dict[str, int]]:
-        """The values of each row."""
+        """Yield the values of each row."""
         return (dict(zip(self.axes, row, strict=True)) for row in zip(*self.axes.values(), strict=True))
 
     def parts(self, rows: int) -> list[Table]:
-        """Cut the table into parts of at most so many rows."""
+        """Cut the table into parts of at most `rows` rows."""
         at = np.arange(self.rows)
         return [self] if self.rows <= rows else [self.take(at[i : i + rows]) for i in range(0, self.rows, rows)]
 
     @classmethod
     def joined(cls, parts: Sequence[Table]) -> Table:
-        """Put the rows of several tables of the same axes below each other."""
+        """Concatenate the rows of several tables with the same axes."""
         first, *more = parts
         if not more:
             return first
@@ -81,14 +81,14 @@ class Table(dict[str, Column]):
         return cls(columns, first._fixed, first._lets)
 
     def take(self, index: NDArray[Any]) -> Table:
-        """Take rows by mask or by position. A mask becomes positions once, not once for each column."""
+        """Take rows by mask or by position. A mask is converted to positions once, not for each column."""
         at = np.flatnonzero(index) if index.dtype == bool else index
         if at is not index and len(at) == self.rows:
             return self
         return Table({k: v.take(at) for k, v in self.axes.items()}, self._fixed, self._lets)
 
     def distinct(self, names: Container[str]) -> Table:
-        """The columns of some axes, with each combination once; the rows of all axes together are distinct."""
+        """Return the columns of some axes, with each combination once; the table's own rows must be distinct."""
         columns = {n: v for n, v in self.axes.items() if n in names}
         if len(columns) == len(self.axes) or not self.rows:
             return self
@@ -103,22 +103,23 @@ class Table(dict[str, Column]):
         return Table({**columns, **{k: np.tile(v, n) for k, v in other.items()}}, self._fixed, self._lets)
 
     def assume(self, **values: Any) -> Table:
-        """The same rows with constant values for more axes or prices."""
+        """Return the same rows with constant values for more axes or prices."""
         return Table(self.axes, {**self._fixed, **values}, self._lets)
 
     def with_columns(self, **columns: NDArray[Any]) -> Table:
-        """The same rows with more columns."""
+        """Return the same rows with more columns."""
         return Table({**self.axes, **columns}, self._fixed, self._lets)
 
 
 def different(column: NDArray[Any]) -> NDArray[Any]:
-    """The different values of a column, in order. For them alone np.unique imports numpy.ma, a hundredth of a plan."""
+    """Return the distinct values of a column, in order; np.unique would import numpy.ma, which takes a hundredth of a
+    plan."""
     ordered = np.sort(column)
     return np.append(ordered[:1], ordered[1:][ordered[1:] != ordered[:-1]])
 
 
 def _first_of_each(columns: Sequence[Column]) -> NDArray[np.intp]:
-    """The first position of each combination of values in some columns of integers."""
+    """Return the first position of each combination of values in columns of integers."""
     key, size = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         low, span = int(column.min()), int(np.ptp(column)) + 1
@@ -135,7 +136,7 @@ class Row:
 
     codes: Mapping[str, int]
     prices: Mapping[str, float]
-    """The prices by their names in rules; NaN for one that no rule reads."""
+    """The prices by their names in rules; NaN for a price that no rule reads."""
     keys: tuple[float, ...] = field(repr=False)
 
     @property
@@ -152,19 +153,19 @@ class Row:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """The value of every axis, as the plan writes it."""
+        """Return the value of every axis, as the plan shows it."""
         return {a.name: a.decode(self.codes[a.name]) for a in axes.AXES}
 
     def changes(self, codes: Mapping[str, int]) -> dict[str, Any]:
-        """The axes that differ from another layout's codes, with this layout's values."""
+        """Return the axes that differ from another layout's codes, with this layout's values."""
         return {n: v for n, v in self.layout.items() if self.codes[n] != codes[n]}
 
 
 TIME = "step_time"
 SECONDS = frozenset({TIME, "score"})
-"""The prices that are seconds; a score is never less than the step time."""
+"""The prices that are seconds; a score is never below the step time."""
 KEPT = 4
-"""The problems of a run whose laws are kept: its searches with other pins have the same facts."""
+"""Number of a run's problems whose laws are kept; its searches with other pins have the same facts."""
 
 
 @frozen(slots=False)
@@ -178,7 +179,7 @@ class Law:
     """Evaluates the expression to a column of a table."""
 
     def holds(self, table: Table) -> Mask:
-        """The rows that obey it."""
+        """Return a mask of the rows that obey the law."""
         return as_mask(self.value(table), table.rows)
 
     @cached_property
@@ -192,7 +193,7 @@ class Law:
 
     @cached_property
     def bounded(self) -> frozenset[str]:
-        """The prices whose bounds can refuse a row; that of a score is the step time's."""
+        """Return the prices whose bounds can refuse a row; for a score, the step time."""
         return frozenset(TIME if name in SECONDS else name for name in self.needs & COSTS.keys())
 
 
@@ -210,43 +211,43 @@ class Compiled:
 
     @cached_property
     def memory_read(self) -> tuple[str, ...]:
-        """The prices of memory that choose a layout: advice without a worth does not."""
+        """Return the memory prices that affect which layout is chosen; advice without a worth does not."""
         return memory_of((*self.laws, *self.wishes, *self.ranks, *(w for w in self.advice if w.rule.worth)))
 
     @property
     def memory_prices(self) -> tuple[str, ...]:
-        """The peak, and the spare memory of each case that any rule reads."""
+        """Return the peak, and the spare memory of each case that any rule reads."""
         return tuple(dict.fromkeys(("peak_memory", *self.memory_read, *memory_of(self.advice))))
 
     @property
     def spare(self) -> str:
-        """The price of the memory that must remain."""
+        """Return the name of the spare memory in the case that must fit."""
         return next(n for n, case in SPARES.items() if case == self.problem.values["must_fit"])
 
     def empty(self) -> Table:
         return Table({}, self.problem.codes, self.lets)
 
     def table(self, rows: Sequence[Mapping[str, float]]) -> Table:
-        """A table of layouts by their codes, with prices if they are known."""
+        """Return a table of layouts from their codes, with prices if they are known."""
         return Table({n: np.array([r[n] for r in rows]) for n in rows[0]}, self.problem.codes, self.lets)
 
     def at(self, row: Row) -> Table:
-        """A table of one priced layout."""
+        """Return a table of one priced layout."""
         return self.table([{**row.codes, **row.prices}])
 
     def unfollowed(self, row: Row) -> list[str]:
-        """The wishes and advice that a layout does not follow, by id."""
+        """Return the ids of the wishes and advice that a layout does not follow."""
         return [w.rule.id for w in broken((*self.wishes, *self.advice), self.at(row))]
 
 
 def memory_of(laws: Iterable[Law]) -> tuple[str, ...]:
-    """The prices of memory that laws read."""
+    """Return the memory prices that laws read."""
     needs = frozenset[str]().union(*(law.needs for law in laws))
     return tuple(n for n in MEMORY if n in needs)
 
 
 def obeyed(laws: Iterable[Law], table: Table) -> Mask:
-    """The rows that obey every law."""
+    """Return a mask of the rows that obey every law."""
     keep = np.ones(table.rows, dtype=bool)
     for law in laws:
         keep &= law.holds(table)
@@ -259,17 +260,17 @@ def obeying(table: Table, laws: Iterable[Law]) -> Table:
 
 
 def allowed(table: Table, name: str, domain: NDArray[np.int64], laws: Iterable[Law]) -> NDArray[np.int64]:
-    """The values of an axis that obey the laws on it alone; `table` has no axis."""
+    """Return the values of an axis that obey the laws on that axis only; `table` has no axis."""
     return np.asarray(obeying(table.grow(name, domain), laws).axes[name])
 
 
 def broken(laws: Iterable[Law], table: Table) -> list[Law]:
-    """The laws that some row of a table breaks."""
+    """Return the laws that some row of a table breaks."""
     return [law for law in laws if not law.holds(table).all()]
 
 
 def broken_by_row(laws: Iterable[Law], table: Table) -> list[list[Law]]:
-    """The laws that each row of a table breaks."""
+    """Return, for each row, the laws that it breaks."""
     out = [list[Law]() for _ in range(table.rows)]
     for law in laws:
         for i in np.flatnonzero(~law.holds(table)):
@@ -278,13 +279,15 @@ def broken_by_row(laws: Iterable[Law], table: Table) -> list[list[Law]]:
 
 
 def first_broken(laws: Iterable[Law], table: Table) -> list[Law | None]:
-    """The first law that each row breaks; None for a row that obeys all."""
+    """Return, for each row, the first law that it breaks; None for a row that obeys all."""
     return [next(iter(found), None) for found in broken_by_row(laws, table)]
 
 
 def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> Compiled:
-    """Compile every rule, except rules whose condition is never true and those that the user allows. `functions` are
-    the typed functions of the problem."""
+    """Compile every rule, except rules whose condition is never true and those that the user allows to break.
+
+    `functions` are the typed functions of the problem.
+    """
     p, lets = problem.program, _lets(problem.program, functions)
     kept, facts = p.rules.compiled, (problem.codes, p.allows.keys(), p.pipeline_layout)
     laws = next((laws for known, laws in kept if known == facts), None)
@@ -299,8 +302,8 @@ def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Colu
 
 
 def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> tuple[list[Law], Table]:
-    """The laws of `compile_problem` that read the step time, and a table without an axis; the domains need not be
-    known."""
+    """Return the laws of `compile_problem` that read the step time, and a table without an axis; the domains need not
+    be known."""
     p = problem.program
     table = Table({}, problem.codes, _lets(p, functions))
     limits = [r for r in p.of("require") if r.id not in p.allows and p.rules.needs(r.reads) & SECONDS]
@@ -311,7 +314,7 @@ def _lets(p: Program, functions: Mapping[str, Callable[..., Column]]) -> dict[st
     compiler = p.rules.compiler
 
     def within_64_bits(value: Evaluate) -> Evaluate:
-        """Give large whole numbers as floats: a let of a run may add up many others, and leave 64 bits."""
+        """Convert large whole numbers to floats, because a run's let may add up many others and exceed 64 bits."""
 
         def within(c: Mapping[str, Column]) -> Column:
             column = np.asarray(value(c))
@@ -336,7 +339,7 @@ class _Maker:
     """The pinned pipeline layout."""
 
     def laws(self, rules: list[Rule]) -> tuple[Law, ...]:
-        """A law for each rule whose condition can hold."""
+        """Return a law for each rule whose condition can hold."""
         kept, out = self.rules.kept, list[Law]()
         for r in rules:
             expr = r.expr
@@ -352,7 +355,8 @@ class _Maker:
         return tuple(out)
 
     def _holds(self, r: Rule, when: ast.Expr) -> bool:
-        """Whether the condition of a rule, which reads no axis, holds: evaluated once for the facts that it reads."""
+        """Whether the condition of a rule holds, which reads no axis; it is evaluated once for the facts that
+        it reads."""
         key = id(r), id(when)
         if key not in self.rules.kept:
             read = closure(r.when_reads, self.rules.by_kind.get("let", ())) & self.fixed.keys()
@@ -364,7 +368,7 @@ class _Maker:
         return known[facts]
 
     def keys(self, ranks: tuple[Rule, ...]) -> tuple[Law, ...]:
-        """The keys of the first rank whose condition holds, one law each."""
+        """Return one law for each key of the first rank whose condition holds."""
         for r in sorted(ranks, key=lambda r: r.id.startswith("std.")):
             if r.when is None or self._holds(r, r.when):
                 items = r.expr.items if isinstance(r.expr, ast.List) else (r.expr,)
@@ -373,17 +377,17 @@ class _Maker:
 
 
 def reads(p: Program, r: Rule) -> frozenset[str]:
-    """Every name that a rule of a program reads."""
+    """Return every name that a rule of a program reads, directly or through lets."""
     return closure(r.reads, p.of("let"))
 
 
 def reads_price(r: Rule, lets: Iterable[Rule]) -> bool:
-    """Whether a rule reads a price, or what follows from one."""
+    """Whether a rule reads a price, or a value that follows from one."""
     return bool(closure(r.reads, lets) & (COSTS.keys() | SAVES.keys()))
 
 
 def closure(used: Iterable[str], lets: Iterable[Rule]) -> frozenset[str]:
-    """Expand a set of names transitively: where a name is a `let`, add every name that its expression reads."""
+    """Expand a set of names transitively: for each name of a `let`, add every name that its expression reads."""
     exprs = {r.name: r.expr for r in lets}
     todo, seen = [*used], set[str]()
     while todo:

@@ -1,7 +1,5 @@
-"""Find the nearest layout to an impossible wish, with the expression that fails there as a tree of values.
-
-Write an expression as a tree with the value of each part in one layout.
-"""
+"""Find the layout nearest to an impossible wish, and the expression that fails there, as a tree with each
+part's value."""
 
 from __future__ import annotations
 
@@ -41,14 +39,14 @@ NOTHING = Values()
 
 @frozen
 class Nearest:
-    """The nearest layout: what the message says of it, and `json` for the explanation."""
+    """The nearest layout: what the message says about it, and `json` for the explanation."""
 
     values: Values = NOTHING
     json: Json | None = None
 
 
 def anywhere(c: Chosen, core: Sequence[Member]) -> Values | None:
-    """The values of the only law of a conflict if every layout has them; else None."""
+    """Return the values of a conflict's only law if they are the same in every layout; else None."""
     laws, domains = _broken(core), c.problem.domains
     rule = laws[0].rule if len(laws) == 1 else None
     differ = {*COSTS, *SPARES, *(a for a, d in domains.items() if len(d) > 1)}
@@ -60,7 +58,7 @@ def anywhere(c: Chosen, core: Sequence[Member]) -> Values | None:
 def breaking(p: Program, gpus: int, core: Sequence[Member]) -> Nearest:
     """Find the best layout that breaks only one law of the conflict, and the values of that law there.
 
-    If other laws refuse it too, use the best layout without the wishes of the conflict, with the pins put back.
+    If other laws refuse it too, use the best layout without the conflict's wishes, with the pins restored.
     """
     broken = _broken(core)
     for m in broken:
@@ -81,7 +79,7 @@ def _at(p: Program, chosen: Chosen, codes: Mapping[str, int], r: Rule, row: Row 
 
 
 def _broken(core: Sequence[Member]) -> list[Member]:
-    """The laws of a conflict that a layout may break; without a law, the wishes."""
+    """Return the laws of a conflict that a layout may break; if there are none, the wishes."""
     return [m for m in core if m.kind == "law"] or [m for m in core if m.kind == "wish"]
 
 
@@ -89,14 +87,14 @@ _WITH_UNITS = (*BYTES, *RATES)
 
 
 def _values(env: Json, r: Rule) -> Values:
-    """The values of the names of a rule."""
+    """Return the values of a rule's names."""
     values = {n: named_value(n, env[n]) for n in sorted(names(r.expr)) if n in env}
     summary = ", ".join(f"{k}={of_name(k, v) if k in _WITH_UNITS else written(v)}" for k, v in values.items())
     return Values(f" ({summary})" if summary else "", values)
 
 
 def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: Json) -> Json:
-    """Write the layout, its prices if it has any, and the failing expression as a tree."""
+    """Return the layout, its prices if they are known, and the failing expression as a tree."""
     lets = {let.name: let.expr for let in p.of("let")}
     return {
         "layout": {a.name: a.decode(codes[a.name]) for a in axes.AXES},
@@ -111,7 +109,7 @@ def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: J
 def too_large(p: Program, gpus: int, like: Search, above_limit: bool) -> Nearest:
     """Find the layout that needs the least memory, and compare it with the memory that the GPU has.
 
-    If a limit of the user's is the reason, its memory is in the units of a limit too.
+    If a limit of the user is the reason, say its memory in the units of that limit too.
     """
     chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, *SECONDS)), gpus, 1, like, must_fit=CASES[-1])
     if not chosen.solution.rows:
@@ -143,14 +141,14 @@ def too_slow(p: Program, gpus: int, like: Search) -> Nearest:
 
 
 def _first_broken(p: Program, row: Row, env: Json, prices: Iterable[str]) -> Json | None:
-    """The first law on some prices that the layout breaks, if any."""
+    """Return, as JSON, the first law on some prices that the layout breaks; None if it breaks none."""
     laws = (r for r in p.of("require") if r.id not in p.allows and p.rules.needs(r.reads) & {*prices})
     law = next((r for r in laws if not r.holds(env)), None)
     return None if law is None else _json(p, row.codes, row, law, env)
 
 
 def _ranked_by(p: Program, price: str, dropped: Iterable[str]) -> Program:
-    """Rank the layouts of a program by one price, without the laws on the dropped prices."""
+    """Return a program that ranks layouts by one price, without the laws on the dropped prices."""
     dropped = {*dropped}
     rules = [r for r in p.rules if not (r.kind == "require" and p.rules.needs(r.reads) & dropped)]
     by_price = [evolve(r, expr=ast.List((ast.Name(price, r.span),), r.span)) if r.kind == "rank" else r for r in rules]
@@ -161,8 +159,11 @@ _NAME = re.compile(r"[\w.]+")
 
 
 def tree(expr: ast.Expr, env: Mapping[str, Any], lets: Mapping[str, ast.Expr]) -> Json:
-    """Make ``{text, value, parts}``: a part for each operand that varies. A `let` opens into its expression where it
-    first stands: lets that use each other twice would double the tree each time."""
+    """Return ``{text, value, parts}``, with a part for each operand that varies.
+
+    A `let` is expanded into its expression only where it first appears: lets that use each other twice would double the
+    tree each time.
+    """
     return _tree(expr, env, dict(lets))
 
 
@@ -176,7 +177,7 @@ def _tree(expr: ast.Expr, env: Mapping[str, Any], closed: dict[str, ast.Expr]) -
 
 
 def _varies(e: ast.Expr, env: Mapping[str, Any]) -> bool:
-    """Whether the value of a part differs from its text."""
+    """Whether the value of an expression differs from its text."""
     if isinstance(e, ast.Name):
         return e.id in env or "." in e.id
     if isinstance(e, ast.Call) and e.func.id == "version":
@@ -187,7 +188,7 @@ def _varies(e: ast.Expr, env: Mapping[str, Any]) -> bool:
 
 
 def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:
-    """Print the tree, one part a line; a repeated part is printed once."""
+    """Format the tree, one part per line; a repeated part appears once."""
     out = [f"{indent}{node['text']} = {of_expression(node['text'], node['value'])}"]
     seen = set[str]()
     for part in node["parts"]:
@@ -198,14 +199,14 @@ def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:
 
 
 def of_expression(text: str, value: Any) -> str:
-    """Write the value of an expression: a condition is true or false, and a name has its value as plans write it."""
+    """Format the value of an expression: true or false for a condition, and as plans show it for a name."""
     if _NAME.fullmatch(text):
         return of_name(text, value)
     return str(value).lower() if isinstance(value, bool) else word(value)
 
 
 def of_name(name: str, value: Any) -> str:
-    """Write the value of a name in the unit that a person expects."""
+    """Format the value of a name in the unit that a person expects."""
     if value is None:
         return "not estimated"
     if name not in BUILTIN or isinstance(value, bool) or not isinstance(value, int | float):
@@ -220,7 +221,7 @@ def of_name(name: str, value: Any) -> str:
 
 
 def word(value: Any) -> str:
-    """Write a value as plans do, but short."""
+    """Format a value as plans do, but short."""
     if isinstance(value, float):
         return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
     is_bytes = isinstance(value, int) and abs(value) >= GIB

@@ -1,4 +1,4 @@
-"""Price the layouts that differ from the chosen one in one axis, with the law that refuses each."""
+"""Price the layouts that differ from the chosen one in one axis, and find the law that refuses each."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Neighbour:
     axis: str
     code: int
     codes: Mapping[str, int]
-    """The whole row, encoded as in a column."""
+    """The codes of the whole row."""
     refused_by: str | None
     prices: Mapping[str, float]
-    """As in `Row`; NaN for all if a law that reads no price refuses it."""
+    """As in `Row`; all NaN if a law that reads no price refuses the row."""
     needed: float
-    """Bytes that it needs in the case of the memory estimate in which the plan fits."""
+    """Bytes that the row needs in the case of the memory estimate in which the plan fits."""
     close: bool = False
-    """Whether the estimate cannot tell its step from the plan's; not known before it is compared."""
+    """Whether the estimate cannot tell the row's step time from the plan's; False until they are compared."""
 
     @property
     def peak_memory(self) -> float:
@@ -51,7 +51,7 @@ def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
 
 
 def around(c: Compiled, row: Row) -> list[tuple[axes.Axis, int]]:
-    """The values that the solver chose from, nearest sizes first; for a mesh axis all divisors of the GPUs."""
+    """Return the values that the solver chose from, nearest sizes first; for a mesh axis all divisors of the GPUs."""
     out = list[tuple[axes.Axis, int]]()
     for a in axes.AXES:
         domain, chosen = [int(v) for v in c.problem.domains[a.name]], row.codes[a.name]
@@ -63,7 +63,7 @@ def around(c: Compiled, row: Row) -> list[tuple[axes.Axis, int]]:
 
 
 def judged(c: Compiled, prices: Prices, row: Row, tried: Iterable[tuple[axes.Axis, int]]) -> list[Neighbour]:
-    """Price the rows with each tried value, in one batch; values that the row already has are skipped."""
+    """Price the rows with each tried value, in one batch; skip values that the row already has."""
     changes = [(a, v) for a, v in tried if v != row.codes[a.name]]
     return _judged(c, prices, row, changes) if changes else []
 
@@ -75,7 +75,7 @@ def repriced(c: Compiled, prices: Prices, row: Row) -> Neighbour:
 
 
 def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis, int]]) -> list[Neighbour]:
-    # Without a pipeline no virtual stages are left, unless they are pinned
+    # Without a pipeline there are no virtual stages, unless they are pinned
     unpiped = {"vpp": 1} if 1 in c.problem.domains["vpp"] else {}
     codes = [{**row.codes, a.name: v, **(unpiped if (a.name, v) == ("pp", 1) else {})} for a, v in changes]
     table = c.table(codes)
@@ -97,7 +97,7 @@ def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis
 
 def outranked(c: Compiled, n: Neighbour, row: Row) -> str:
     """Say why a legal neighbour with a shorter step is not the plan: the first key of the ranking in which it is worse,
-    or the advice that its score pays for."""
+    or the advice that it goes against."""
     other = evolve(row, codes=n.codes, prices=n.prices)
     table = c.table([other.codes]).with_columns(**{name: np.array([v]) for name, v in n.prices.items()})
     for law, mine in zip((*c.wishes, *c.ranks), row.keys, strict=False):
@@ -111,7 +111,7 @@ def outranked(c: Compiled, n: Neighbour, row: Row) -> str:
 
 
 def effect(n: Neighbour, row: Row) -> str:
-    """Write the effect of a neighbour in a few words."""
+    """Format the effect of a neighbour in a few words."""
     if n.refused_by is not None:
         over = f" ({NEEDS[n.refused_by]} {n.needed / GIB:.0f} GiB)" if n.refused_by in NEEDS else ""
         return f"refused by {n.refused_by}{over}"

@@ -33,16 +33,16 @@ class Problem:
     """`values`, encoded for columns."""
     domains: Mapping[str, NDArray[np.int64]]
     origins: Mapping[str, Rule | Pin | None]
-    """The source of each axis's domain."""
+    """The rule or pin that gives each axis its domain; None if neither does."""
     defaults: Mapping[str, Rule | None]
-    """The rule of each defaulted value that is not an axis."""
+    """The rule that gives each default of a value that is not an axis; None if the run states the value."""
 
 
 Values = dict[str, Any]
 
 
 def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
-    """Lower a program on `gpus` GPUs; `overrides` replaces fixed values, for a relaxation."""
+    """Lower a program on `gpus` GPUs; `overrides` replaces fixed values, as a relaxation does."""
     problem, known = _facts(program, gpus, overrides)
     domains: dict[str, NDArray[np.int64]] = {}
     origins: dict[str, Rule | Pin | None] = {}
@@ -50,19 +50,19 @@ def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Pro
         known = _Known(program, problem.values)
     for axis in reversed(axes.AXES):
         domains[axis.name], origins[axis.name] = _domain(program, axis, gpus, known.env)
-        if len(domains[axis.name]) == 1:  # a fact for the conditions of the axes that follow; policies come first
+        if len(domains[axis.name]) == 1:  # conditions of later axes may read it; policies come first
             value = axis.decode(int(domains[axis.name][0]))
             known.add({axis.name: frozenset(value) if isinstance(value, list) else value})
     return evolve(problem, domains=domains, origins=origins)
 
 
 def facts(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
-    """The problem of `lower` without a domain: what is equal in every row."""
+    """Return the problem of `lower` without domains: only what is equal in every row."""
     return _facts(program, gpus, overrides)[0]
 
 
 def _facts(program: Program, gpus: int, overrides: Mapping[str, Any]) -> tuple[Problem, _Known]:
-    """`facts`, and what is known on the GPUs that the batch is stated for."""
+    """Return `facts`, and what is known for the number of GPUs that sets the batch."""
     values, rules, known = _defaulted(program, _fixed(program, gpus, overrides), overrides)
     defaults = {name: rules[name] for name in ("seq", "global_batch", "pack")}
     return Problem(
@@ -78,7 +78,8 @@ def _facts(program: Program, gpus: int, overrides: Mapping[str, Any]) -> tuple[P
 
 
 def cases(p: Program) -> tuple[str, ...]:
-    """The cases of the memory estimate that a layout of a program must fit in, in the order in which they are tried."""
+    """Return the cases of the memory estimate that a program's layout must fit in, in the order in which they are
+    tried."""
     return CASES[CASES.index("best") :] if p.risk == "oom" else CASES
 
 
@@ -120,8 +121,10 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
 def _defaulted(
     p: Program, values: Values, overrides: Mapping[str, Any]
 ) -> tuple[Values, dict[str, Rule | None], _Known]:
-    """Add the values that may have defaults, with the rules of the defaults; None for a value that the run states.
-    What is known then is that of the GPUs that the batch is stated for."""
+    """Add the values that may have defaults, with the rules of the defaults (None for a value that the run states).
+
+    What is returned as known is for the number of GPUs that sets the batch.
+    """
     run = {"seq": overrides.get("seq", p.seq) or None, "global_batch": overrides.get("global_batch", p.batch)}
     run |= {"pack": p.samples.pack if p.samples else False}
     run |= {name: p.versions.get(name) for name in releases.PRODUCTS.values()}
@@ -142,7 +145,7 @@ class _Known:
     def __init__(self, p: Program, values: Mapping[str, Any]) -> None:
         self.env: Values = {**values}
         self._waiting: dict[str, list[Let]] = {}
-        """The lets that cannot be computed yet, by one name that each needs."""
+        """The lets that cannot be computed yet, by one name that each still needs."""
         for let in p.lets:
             self._bind(let)
 
@@ -161,12 +164,14 @@ class _Known:
 
 
 def first_of(rules: Iterable[Rule], env: Mapping[str, Any]) -> Rule | None:
-    """The first rule whose condition is known and holds; `env` has the lets. Those of a name begin with the user's."""
+    """Return the first rule whose condition is known and holds, or None; `env` has the lets. The rules of a name begin
+    with the user's."""
     return next((r for r in rules if all(n in env or n not in BUILTIN for n in r.when_reads) and r.applies(env)), None)
 
 
 def with_lets(p: Program, values: Mapping[str, Any]) -> Values:
-    """Add every `let` that can be computed from the values; one that calls an extern needs the extern in them."""
+    """Return the values with every `let` that can be computed from them; a let that calls `has_layout` needs the
+    function in them."""
     env = dict(values)
     for let in p.lets:
         if _missing(let, env) is None:
@@ -175,14 +180,14 @@ def with_lets(p: Program, values: Mapping[str, Any]) -> Values:
 
 
 def _missing(let: Let, env: Mapping[str, Any]) -> str | None:
-    """A name that a `let` reads and the values do not have; None if they suffice for it."""
+    """Return a name that a `let` reads and the values do not have; None if they have all."""
     if let.has_layout and "has_layout" not in env:
         return "has_layout"
     return next((n for n in let.needs if n not in env), None)
 
 
 def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
-    """The legal codes of an axis, best advice first, with their source; `env` has the lets."""
+    """Return the legal codes of an axis, best advice first, and their source (None without one); `env` has the lets."""
     if axis.name in p.pins:
         return np.array([p.pins[axis.name].code], dtype=np.int64), p.pins[axis.name]
     if axis.name == "precision":
@@ -213,7 +218,7 @@ def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.in
 
 
 def divisors(n: int) -> list[int]:
-    """All divisors, in ascending order."""
+    """Return all divisors, in ascending order."""
     small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
     return small + [n // d for d in reversed(small) if d * d != n]
 
@@ -228,14 +233,14 @@ def encode(value: Any, type_: Type) -> Any:
 
 
 def plain(row: Mapping[str, int], problem: Problem) -> Values:
-    """Decode a row of codes to plain values, with the values that are equal in every row."""
+    """Return a row of codes as plain values, with the values that are equal in every row."""
     decoded = {a.name: a.decode(row[a.name]) for a in axes.AXES}
     sets = {n: frozenset(v) for n, v in decoded.items() if isinstance(v, list)}
     return {**problem.values, **decoded, **sets}
 
 
 def pinned_row(problem: Problem) -> Mapping[str, int]:
-    """The code of every axis; raises ValueError if one has several values."""
+    """Return the code of every axis; raises ValueError if one has several values."""
     open_axes = [a.name for a in axes.AXES if len(problem.domains[a.name]) != 1]
     if open_axes:
         raise ValueError(f"not pinned: {', '.join(open_axes)}")

@@ -1,6 +1,6 @@
 """Find changes of an infeasible run that open a layout: a dropped wish, more GPUs, a shorter sequence.
 
-If no single change does, find further conflicts, and changes that open a layout together.
+If no single change does, find further conflicts, and changes that together open a layout.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from moedsl.support.diagnostics import ADD, DROP, REPLACE, VALUE, Fix
 from moedsl.support.text import counted, tokens
 
 LONG = 32768
-"""Shortest sequence, in tokens, for which the text gives the number of GPUs as what the length needs."""
+"""Sequence length, in tokens, from which the text says how many GPUs the length needs."""
 _NAMED = [n for n in axes.LAYOUT if n in axes.SIZES and not axes.BY_NAME[n].quiet]
 
 
 @frozen
 class Relaxation:
-    """One change as text, and the number of legal meshes with it; any of `fixes` makes it."""
+    """One change as text, and the number of legal meshes with it; each of `fixes` makes the change."""
 
     text: str
     opens: int
     best: Callable[[], Row]
-    """Their best layout, which may take a search: only an explanation shows it."""
+    """Returns the best layout with the change; it may take a search, so only an explanation calls it."""
     fixes: tuple[Fix, ...] = ()
 
 
@@ -55,7 +55,7 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
     """Find each single change that is enough, in the order in which a person would consider them."""
     p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
     out = [r for m in core if m.is_negotiable or m.kind == "candidates" for r in _drop(c, m, legal)]
-    for s in () if legal else sizes(p, core):  # the nearest sequence length or batch with which the laws hold
+    for s in () if legal else sizes(p, core):  # the nearest sequence length or batch with a legal layout
         for n in nearby(c.compiled, s):
             resized: dict[str, Any] = {s.name: n}
             if legal_on(solve(p, gpus, keep=0, **resized).compiled):
@@ -71,7 +71,8 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
 
 
 def whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
-    """Whether the members collide on any number of GPUs: none reads it, and each mesh axis that they read is pinned."""
+    """Whether the members collide on any number of GPUs: none reads that number, and each mesh axis that they read is
+    pinned."""
     read = read_by(p, core)
     fixed = {m.key for m in core if m.kind == "pin"}
     open_mesh = {a for a in axes.SIZES if a in read} - fixed
@@ -79,12 +80,15 @@ def whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
 
 
 def opened(layouts: int) -> str:
-    """Write how many layouts a change opens."""
+    """Format how many layouts a change opens."""
     return f"{counted(layouts, 'layout')} open{'s' if layouts == 1 else ''}"
 
 
 def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
-    """Try a run without a member. If some layout is `legal` with it, one is legal without."""
+    """Yield the relaxation that drops a member, if it opens a layout.
+
+    If some layout is `legal` with the member, one is legal without it.
+    """
     p, values = c.problem.program, c.problem.values
     if not legal and not legal_on(relaxed(c.compiled, [m])):
         return
@@ -106,8 +110,10 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
 
 
 def _other_words(c: Chosen, m: Member, freed: Solution) -> Iterator[Row]:
-    """The best layout with each other word of a pin that fits, where only one word is tried in the `freed` problem
-    without the pin: a number format, for instance."""
+    """Yield the best layout with each other word of a pin with which one fits.
+
+    Only for axes of which the `freed` problem (without the pin) tries a single word, such as a number format.
+    """
     axis, p, gpus = axes.BY_NAME.get(m.key), c.problem.program, c.problem.gpus
     if m.kind != "pin" or axis is None or axis.kind != "enum" or freed.search is None:
         return
@@ -142,7 +148,8 @@ def _dropped(p: Program, m: Member, opens: int, rows: Sequence[Row]) -> str:
 
 
 def _swept(p: Program, m: Member) -> str | None:
-    """The sweep without the value that it pins, empty if it has no other; None of a member that no sweep pins."""
+    """Return the sweep without the value that the member pins (empty if it has no other); None if no sweep pins the
+    member."""
     if m.kind != "pin" or p.sweep is None or p.sweep[0] != m.key:
         return None
     rest = [shown(m.key, code) for code in p.sweep[1] if code != p.pins[m.key].code]
@@ -150,12 +157,12 @@ def _swept(p: Program, m: Member) -> str | None:
 
 
 def _allow(m: Member) -> str:
-    """The statement that suspends a rule of the user."""
+    """Return the statement that suspends a rule of the user."""
     return f'allow {m.key.split(".", 1)[1]} because "..."'
 
 
 def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
-    """The changes of `_dropped`, as edits of the run file."""
+    """Yield the changes of `_dropped` as edits of the run file."""
     if m.kind == "candidates":
         axis = m.key.rsplit(".", 1)[1]
         pin = f"pin {axis}={shown(axis, rows[0].codes[axis])}"
@@ -181,7 +188,8 @@ def _try(p: Program, gpus: int, key: str, what: str, **overrides: Any) -> Iterat
 def _opened(
     p: Program, gpus: int, key: str, what: str, like: Search | None = None, **overrides: Any
 ) -> Iterator[Relaxation]:
-    """The change `what`, if a layout fits with it; in a sweep of the same thing, the sweep with the new value."""
+    """Yield the change `what` if a layout fits with it; if the run sweeps the same thing, yield the sweep with the new
+    value."""
     solution = solve(p, gpus, 1, like, **overrides).solution
     if not solution.rows:
         return
@@ -203,7 +211,7 @@ def _opened(
 
 
 def as_json(r: Relaxation) -> dict[str, Any]:
-    """Write a relaxation as JSON, with the layout that it opens."""
+    """Return a relaxation as JSON, with the layout that it opens."""
     best = r.best()
     return {
         "change": r.text,
@@ -215,7 +223,7 @@ def as_json(r: Relaxation) -> dict[str, Any]:
 
 
 MOST = 4
-"""The most conflicts to search for after the first."""
+"""Maximum number of conflicts to search for after the first."""
 
 
 @frozen
@@ -229,7 +237,7 @@ class Together:
 
 
 def further(p: Program, gpus: int, core: Sequence[Member]) -> tuple[tuple[Member, ...], ...]:
-    """Find further conflicts, each without the members of earlier conflicts that the user can change."""
+    """Find further conflicts, each after dropping the members of earlier conflicts that the user can change."""
     out: list[tuple[Member, ...]] = []
     last, gone = tuple(core), list[Member]()
     while len(out) < MOST and any(m.is_negotiable for m in last):
@@ -244,10 +252,11 @@ def further(p: Program, gpus: int, core: Sequence[Member]) -> tuple[tuple[Member
 
 
 def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> Together | None:
-    """Find a minimal set of changes that opens a layout: of members, and of the GPUs if their memory is insufficient.
+    """Find a minimal set of changes that together open a layout: dropped members, and more GPUs if memory is
+    insufficient.
 
-    The number of GPUs alone opens none: that was tried. None if no number of GPUs has a layout, even without all
-    members that the user can change.
+    More GPUs alone open none: that was tried. Return None if no number of GPUs has a layout, even without all members
+    that the user can change.
     """
     changed = [m for core in conflicts for m in core if m.is_negotiable]
     if not changed:

@@ -1,8 +1,8 @@
 """Search the whole space exactly; bounds avoid pricing most of it.
 
 Meshes that could fit are expanded in the order of their bounds (`bounded_space`), in growing chunks, until the next
-bound cannot beat the worst of the top k: with the policies of memory first, then, if a row can still enter, with all
-others. A bound is never above the true key, so nothing better is missed.
+bound cannot beat the worst of the top k. Each mesh is combined with the policies of memory first and then, if a row can
+still enter the top k, with all others. A bound is never above the true key, so nothing better is missed.
 
 A search answers many questions about one space in one pass, each with its own best rows.
 """
@@ -32,7 +32,7 @@ FIRST_CHUNK = 2048
 SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
 FEW = 16_384
-"""Combinations of meshes and policies that are all priced: their bounds would take longer than their prices."""
+"""Up to this number of combinations of meshes and policies, all are priced, because bounds would take longer."""
 POLICIES = frozenset(MEMORY_POLICIES + TRANSPORT_POLICIES)
 
 
@@ -61,7 +61,7 @@ class Search(BoundedSpace):
         return Solution(tuple(best.rows), self.legal.rows, priced, self)
 
     def fill(self, queries: Sequence[TopK]) -> int:
-        """Find the best rows for several questions in one pass; returns the number of priced rows."""
+        """Find the best rows for several questions in one pass; return the number of priced rows."""
         able = [k.question.rows(self.policies, POLICIES) for k in queries]
         queries = [k for k, mask in zip(queries, able, strict=True) if mask.any()]
         if not queries or not self.legal.rows:
@@ -120,13 +120,14 @@ class Search(BoundedSpace):
 
     @cached_property
     def _found(self) -> list[Row]:
-        """Rows of earlier answers: none is the best for another question, but a bound of it."""
+        """Return the rows of earlier answers: they need not be best for another question, but bound its best row."""
         return []
 
     def _promising(
         self, meshes: Table, bounds: Floats, policies: Table, queries: Sequence[TopK]
     ) -> Iterator[NDArray[np.intp]]:
-        """Positions of meshes that could fit, by their bounds and in growing chunks, until none can enter a top k.
+        """Yield positions of meshes that could fit, by their bounds and in growing chunks, until none can enter a top
+        k.
 
         The top k improve between chunks, so the memory of most meshes of a large space is never bounded.
         """
@@ -136,7 +137,7 @@ class Search(BoundedSpace):
         sharp = bounds.copy() if len(queries) > 1 else bounds
 
         def open_(at: NDArray[np.intp]) -> NDArray[np.bool_]:
-            """A mask (questions, meshes): whether a mesh could have a better row for a question."""
+            """Return a mask (questions, meshes) of the meshes that could have a better row for a question."""
             return np.array([mask[at] & k.room(sharp[:, at]) for k, mask in zip(queries, able, strict=True)])
 
         share = np.full(len(queries), max(FIRST_CHUNK, meshes.rows // SPREAD) / policies.rows / len(queries))
@@ -146,7 +147,7 @@ class Search(BoundedSpace):
             if len(left):  # sharpen the bounds that are not known for all meshes
                 table, seconds = meshes.take(left), self._seconds[left] * (1 - SLACK)
                 ideal = table.assume(step_time=seconds)
-                if len(queries) > 1:  # to the least seconds under the laws on single policies
+                if len(queries) > 1:  # to the minimum seconds under the laws on single policies
                     seconds = least_seconds(self.c, self.prices, table, policies) * (1 - SLACK)
                 for i, (law, negate) in enumerate(self._laws()):
                     if negate and (read := law.needs & SPARES.keys()):
@@ -165,7 +166,8 @@ class Search(BoundedSpace):
                 share = np.where(asks, share * GROWTH, share)
 
     def _fitting(self, at: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Filter positions of the meshes to search by the bounds of memory and time; each is judged once."""
+        """Return the positions of the meshes that could fit, by the bounds of memory and time; each mesh is checked
+        once."""
         judged, fits = self._judged
         if len(new := at[~judged[at]]):
             known = {"mesh": new, LEAST_TIME: self._seconds[new]}
@@ -175,14 +177,14 @@ class Search(BoundedSpace):
 
     @cached_property
     def _judged(self) -> tuple[Mask, Mask]:
-        """Masks of the meshes to search: those that `_fitting` has judged, and those of them that could fit."""
+        """Return masks of the meshes to search: those that `_fitting` has checked, and those of them that could fit."""
         return np.zeros(self._meshes.rows, dtype=bool), np.zeros(self._meshes.rows, dtype=bool)
 
     def _expand(self, part: Table, policies: Table, queries: Sequence[TopK]) -> int:
-        """Add the best row of each mesh of a chunk to the top k; returns the number of priced rows."""
+        """Add the best row of each mesh of a chunk to the top k; return the number of priced rows."""
 
         def could_enter(held: Table) -> Table:
-            """The rows that could enter a top k with some policy of communication or launches."""
+            """Return the rows that could enter a top k with some policy of communication or launches."""
             known = frozenset(MESH + MEMORY_POLICIES)
             masks = [k.question.rows(held, known) for k in queries]
             if held.rows and any(k.worst is not None for k in queries):
@@ -191,12 +193,13 @@ class Search(BoundedSpace):
             return held.take(any_of(masks))
 
         held = self._held(part, policies)
-        if "peak_memory" in part.axes:  # the rank reads it
+        if "peak_memory" in part.axes:  # the rank reads the memory
             return self._add(could_enter(self._could_hold(held, "peak_memory")), policies, queries)
         return self._add(self._could_hold(could_enter(held)), policies, queries)
 
     def _add(self, held: Table, policies: Table, queries: Sequence[TopK]) -> int:
-        """Price the rows of `_held` with every other policy and add the best of each mesh to the top k."""
+        """Price the rows of `_held` with every other policy, and add the best of each mesh to the top k; return the
+        number of priced rows."""
         if not held.rows:
             return 0
         slowest = np.inf
@@ -235,12 +238,13 @@ class Search(BoundedSpace):
             k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
 
     def _held(self, part: Table, policies: Table) -> Table:
-        """Combine meshes with every policy of memory that the laws allow; `mesh` is the position of the mesh."""
+        """Combine meshes with every policy of memory that the laws allow; column `mesh` is the position of the mesh."""
         held = part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, MEMORY_POLICIES))
         return self._allowed(held, self._between((*MESH, *self._settled), MEMORY_POLICIES))
 
     def _moved(self, held: Table, policies: Table, slowest: float = np.inf, queries: Sequence[TopK] = ()) -> Table:
-        """Combine the rows of `_held` with every other policy, and price those that obey all laws in time."""
+        """Combine the rows of `_held` with every other policy, and price those that obey all laws; keep steps of at
+        most `slowest` seconds."""
         table = held.times(combinations_of(policies, TRANSPORT_POLICIES))
         table = obeying(table, self._between((*MESH, *MEMORY_POLICIES, *self._settled), TRANSPORT_POLICIES))
         if queries:
@@ -248,8 +252,10 @@ class Search(BoundedSpace):
         return self._priced(table, slowest)
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
-        """Price rows by what rules read, and keep those that obey the laws on prices; first what refuses most: a step
-        that is too long, else the memory."""
+        """Add the prices that rules read, and keep the rows that obey the laws on prices.
+
+        The check that refuses most comes first: steps that are too long if `slowest` limits them, else memory.
+        """
         laws = [w for w in self.c.laws if w.priced]
         by_memory = [w for w in laws if not w.needs & SECONDS]
         judged = [n for n in self.c.memory_read if any(n in w.needs for w in by_memory)]
@@ -263,7 +269,7 @@ class Search(BoundedSpace):
         return obeying(self._scored(table), [w for w in laws if w.needs & SECONDS])
 
     def _in_seconds(self, table: Table, slowest: float) -> Table:
-        """Add the step time to the rows, and keep those that take at most so long."""
+        """Add the step time to the rows, and keep those of at most `slowest` seconds."""
         if not table.rows:
             return table
         time = self.prices.time(table)
@@ -280,7 +286,7 @@ class Search(BoundedSpace):
         return _times(table, self._factors(table).values())
 
     def _factors(self, table: Table) -> dict[str, Column]:
-        """The factor on the step time for each advice, by its id: above 1 where it is not followed."""
+        """Return, by id of advice, its factor on the step time: above 1 where it is not followed."""
         worth = (law for law in self.c.advice if law.rule.worth)
         return {law.rule.id: np.where(law.holds(table), 1.0, 1.0 + law.rule.worth) for law in worth}
 
@@ -295,12 +301,12 @@ class Search(BoundedSpace):
 
 
 def _times(table: Table, factors: Iterable[Column]) -> Table:
-    """Score the rows: their step time with some factors of advice."""
+    """Set the score of the rows: their step time times some factors of advice."""
     return table.with_columns(score=table["step_time"] * math.prod(factors))
 
 
 def in_turns(bounds: Floats, queries: Sequence[TopK], able: Sequence[Mask]) -> Iterator[NDArray[np.intp]]:
-    """Blocks of positions in the order of their bounds, the next ones of each question that has room for them."""
+    """Yield blocks of positions in the order of their bounds; each question that has room adds its next ones."""
     new, size = np.ones(bounds.shape[1], dtype=bool), max(1, FIRST_BLOCK // len(queries))
     alike: dict[tuple[bytes, int | None], list[TopK]] = {}
     for k, mask in zip(queries, able, strict=True):
@@ -319,12 +325,13 @@ def in_turns(bounds: Floats, queries: Sequence[TopK], able: Sequence[Mask]) -> I
 def _while_room(
     queries: Sequence[TopK], bounds: Floats, blocks: Iterable[NDArray[np.intp]]
 ) -> Iterator[NDArray[np.intp]]:
-    """The blocks, until no question has room for the first position of one."""
+    """Yield the blocks until no question has room for the first position of one."""
     return itertools.takewhile(lambda at: any(k.room(bounds[:, at[:1]])[0] for k in queries), blocks)
 
 
 def _in_order(bounds: Floats, mask: Mask, size: int = FIRST_BLOCK) -> Iterator[NDArray[np.intp]]:
-    """Positions in a mask by their columns of bounds, in growing blocks; each block is sorted when it is needed."""
+    """Yield the positions in a mask, ordered by their bounds, in growing blocks; each block is sorted when it is
+    needed."""
     left = np.flatnonzero(mask)
     while len(left):
         first = bounds[0, left]
@@ -339,8 +346,8 @@ def _in_order(bounds: Floats, mask: Mask, size: int = FIRST_BLOCK) -> Iterator[N
 
 @frozen
 class Question:
-    """Ask for the best layout: `only` fixes axes or lets, `law` must hold, `dropped` advice does not count, and `but`
-    is no answer."""
+    """Asks for the best layout: `only` fixes axes or lets, `law` must hold, advice `dropped` does not count, and layout
+    `but` is excluded."""
 
     only: Mapping[str, int] = field(factory=dict)
     """Values of axes, or of lets that read only meshes."""
@@ -349,7 +356,8 @@ class Question:
     but: Mapping[str, int] | None = None
 
     def rows(self, table: Table, known: frozenset[str] | None = None) -> Mask:
-        """A mask of the rows that may answer it, judged by the `known` axes, or by all if None."""
+        """Return a mask of the rows that may answer the question, as far as the `known` axes decide; None means all
+        axes."""
         keep = np.ones(table.rows, dtype=bool)
         for name, value in self.only.items():
             if known is None or known.issuperset({name} if name in axes.BY_NAME else MESH):
@@ -359,7 +367,7 @@ class Question:
         return keep
 
     def others(self, table: Table) -> Mask:
-        """A mask of the rows that are not `but`."""
+        """Return a mask of the rows that are not `but`."""
         if self.but is None:
             return np.ones(table.rows, dtype=bool)
         return np.logical_or.reduce([table.axes[name] != code for name, code in self.but.items()])
@@ -372,8 +380,8 @@ class Answer:
     row: Row | None
     legal: int
     least_needed: float
-    """The least bytes that any legal mesh needs in the case of the memory estimate that must fit; infinite if there is
-    none."""
+    """Without a row: the minimum bytes that any legal mesh needs in the case of the memory estimate that must fit.
+    Infinite with a row, or without a legal mesh."""
 
 
 @define
@@ -383,18 +391,18 @@ class TopK:
     size: int
     question: Question = field(factory=Question)
     limit: tuple[float, ...] | None = None
-    """The worst keys that a row may have."""
+    """The worst keys that a row may have; None for no limit."""
     rows: list[Row] = field(factory=list)
     ignored: int | None = None
-    """The key of the preference that the question drops."""
+    """The index of the key of the preference that the question drops; None if it drops none."""
 
     @property
     def worst(self) -> tuple[float, ...] | None:
-        """The worst keys with which a row can enter; None if every row can."""
+        """Return the worst keys with which a row can enter; None if every row can."""
         return self.rows[-1].keys if len(self.rows) >= self.size else self.limit
 
     def room(self, bounds: Floats) -> Mask:
-        """The columns of (keys, rows) that could enter: no worse than the worst row."""
+        """Return a mask of the columns of (keys, rows) that could enter: those no worse than the worst row."""
         return at_most(ignoring(bounds, self.ignored), self.worst)
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -408,7 +416,8 @@ def any_of(masks: Sequence[Mask]) -> Mask:
 
 
 def least(columns: Sequence[NDArray[Any]], at: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The position with the least values, of some positions in columns; none if there are none. NaN is the largest."""
+    """Return the position, among `at`, with the smallest values in the first column, then the next ones; empty if `at`
+    is. NaN counts as the largest."""
     for column in columns:
         if len(at) < 2:
             break
@@ -419,7 +428,7 @@ def least(columns: Sequence[NDArray[Any]], at: NDArray[np.intp]) -> NDArray[np.i
 
 
 def ignoring(keys: Floats, key: int | None) -> Floats:
-    """Set one key to 0 in all columns of keys or bounds."""
+    """Return keys or bounds with one key set to 0 in all columns."""
     if key is None:
         return keys
     out = keys.copy()
@@ -428,7 +437,8 @@ def ignoring(keys: Floats, key: int | None) -> Floats:
 
 
 def at_most(bounds: Floats, worst: Sequence[float] | None) -> Mask:
-    """The columns of (keys, rows) that are no worse than the first keys of a row; all if there is no row."""
+    """Return a mask of the columns of (keys, rows) that are no worse than a row's first keys; all if there is
+    no row."""
     below, equal = np.zeros(bounds.shape[1], dtype=bool), np.ones(bounds.shape[1], dtype=bool)
     for bound, key in zip(bounds, worst or (), strict=False):
         below |= equal & (bound < key)

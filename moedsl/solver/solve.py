@@ -1,6 +1,6 @@
 """Choose the layout of a program, on the GPUs that the run names or on the fewest that work.
 
-`saving` is how a layout saves: the size and time of its checkpoint, the interval, and the share of time that trains.
+`saving` says how a layout saves: the size and time of its checkpoint, the interval, and the share of time that trains.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ KERNELS: Mapping[str, Any] = {
     "bias_activation_fusion": False,
     "apply_rope_fusion": False,
 }
-"""The fields that choose kernels, with Megatron's own choices."""
+"""The fields that choose kernels, with Megatron's defaults."""
 Progress = Callable[[str], None]
-"""Receives the progress of long work, a line at a time."""
+"""Receives the progress of long work, one line at a time."""
 
 
 @frozen
 class Chosen:
-    """The best layouts of a program; the first is the plan. `steps` are larger GPU counts and their best layouts."""
+    """The best layouts of a program; the first is the plan. `steps` are larger GPU counts with their best layouts."""
 
     problem: Problem
     compiled: Compiled
@@ -57,27 +57,27 @@ class Chosen:
     solution: Solution
     steps: tuple[tuple[int, Row], ...] = field(factory=tuple)
     preference: Preference | None = None
-    """Why the first layout is not the best by the estimate alone, where it is not."""
+    """Why the first layout is not the best by the estimate alone; None if it is."""
 
     @property
     def search(self) -> Search:
-        """The search that answers questions about the problem: the one that found the solution, if it has this
-        problem."""
+        """Return the search that found the solution, if it has this problem, else a new one; it answers questions about
+        the problem."""
         known = self.solution.search
         return known if known is not None and known.c is self.compiled else Search(self.compiled, self.cost)
 
     @property
     def must_fit(self) -> str:
-        """The case of the memory estimate in which the layouts fit."""
+        """Return the case of the memory estimate in which the layouts fit."""
         return self.problem.values["must_fit"]
 
     @property
     def fell_back(self) -> bool:
-        """Whether no layout fits in the case of the memory estimate in which the run would have one fit."""
+        """Whether no layout fits in the case of the memory estimate that the run asks for first."""
         return self.must_fit != cases(self.problem.program)[0]
 
     def environment(self, codes: Mapping[str, int], prices: Mapping[str, float] = {}) -> dict[str, Any]:
-        """The value of every name of an expression in a layout."""
+        """Return the value of every name of an expression in a layout."""
         return environment(self.problem, self.cost, codes, prices)
 
 
@@ -102,7 +102,7 @@ def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
             progress(f"trying {gpus} GPUs")
             chosen = solve(p, gpus, must_fit=case)
             if chosen.solution.rows:
-                # the gain from twice and four times the GPUs, at the same global batch
+                # price twice and four times the GPUs, at the same global batch
                 steps = list[tuple[int, Row]]()
                 for more in (n for n in (2 * gpus, 4 * gpus) if n <= MOST_GPUS):
                     progress(f"pricing {more} GPUs")
@@ -116,7 +116,7 @@ def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
 
 
 def plan_for(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
-    """Solve, and put the layout first that is nearest to what has run, as a plan does."""
+    """Solve as a plan does: put the layout first that is nearest to one that has run."""
     if not uncertainty.has_run(p, gpus):
         return solve(p, gpus, keep, **overrides)
     found = solve(p, gpus, max(keep, KEEP), **overrides)
@@ -127,7 +127,8 @@ def plan_for(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chose
 def solve(p: Program, gpus: int, keep: int = KEEP, like: Search | None = None, **overrides: Any) -> Chosen:
     """Search on a number of GPUs, in the first case of the memory estimate in which a layout fits, or in `must_fit`.
 
-    With `keep` 0 the problem is only compiled, in the first case. The tables of `like` are used if the space is its.
+    With `keep` 0 the problem is only compiled, in the first case. The tables of `like` are reused if it has the same
+    space.
     """
     if not keep:
         return _compiled(p, gpus, keep, overrides, like)
@@ -175,8 +176,8 @@ def _compiled(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any], li
 def environment(
     problem: Problem, cost: Cost, codes: Mapping[str, int], prices: Mapping[str, float] = {}
 ) -> dict[str, Any]:
-    """The value of every name of an expression in a layout, `has_layout` included; prices if known, and what follows
-    from them."""
+    """Return the value of every name of an expression in a layout, `has_layout` included, with prices if known and what
+    follows from them."""
     values = {**plain(codes, problem), **prices}
     env = with_lets(problem.program, {**values, "has_layout": lambda pp, vpp: bool(cost.has_layout(pp, vpp))})
     step_time = prices.get("step_time", math.nan)
@@ -184,14 +185,14 @@ def environment(
 
 
 _RECENT = deque[Cost](maxlen=8)
-"""The cost models of the last problems: one that is made again has priced rows already."""
+"""The cost models of the last problems; if one is made again, it has already priced rows."""
 
 
 def make_cost(problem: Problem) -> Cost:
     """Make the cost model of a problem."""
     p = problem.program
     seq, batch, kernels = problem.values["seq"], problem.global_batch, _kernels(problem)
-    # a run may balance the router by another loss than the model's
+    # a run may balance the router by a loss other than the model's
     loss = p.sets.get("model.moe_router_load_balancing_type")
     model = p.model if loss is None else evolve(p.model, router_balanced=loss != "none")
     samples, span = p.samples, 0.0
@@ -208,9 +209,12 @@ def make_cost(problem: Problem) -> Cost:
 
 
 def _kernels(problem: Problem) -> dict[str, Any]:
-    """The kernels that the recipe asks for: what the run sets, else what the rules derive; Megatron's own choice where
-    neither does (core transformer/transformer_config.py:482, 499, model_parallel_config.py:320, 325). And the other
-    prices that follow what a run sets. Recipes of vision models do not overlap data parallelism."""
+    """Return the kernels that the recipe asks for, and the other prices that follow from what a run sets.
+
+    A kernel is what the run sets, else what rules derive, else Megatron's default (core
+    transformer/transformer_config.py:482, 499, model_parallel_config.py:320, 325). Recipes of vision models do not
+    overlap data parallelism.
+    """
     decided, p = {**KERNELS}, problem.program
     env = with_lets(p, problem.values)
     for name, default in KERNELS.items():
@@ -222,7 +226,7 @@ def _kernels(problem: Problem) -> dict[str, Any]:
     for section in ("ddp", "comm_overlap"):  # Bridge copies the second to the first for the distributed optimizer
         overlap |= {name: p.sets[path] for name in _OVERLAP if (path := f"{section}.{name}") in p.sets}
     # The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
-    # a mask, and what it leaves of them (te pytorch/attention/dot_product_attention/backends.py:734, :748)
+    # its mask and its result (te pytorch/attention/dot_product_attention/backends.py:734, :748)
     unfused = p.sets.get("model.attention_backend") == "unfused"
     return {
         **factors,
@@ -244,42 +248,42 @@ _OVERLAP = ("overlap_grad_reduce", "overlap_param_gather")
 
 
 PAYS = 0.005
-"""The least goodput that saves on the nodes' own disks must add."""
+"""Minimum goodput that saves on the nodes' own disks must add."""
 INTERVAL = "checkpoint.save_interval"
 MONTH = 30 * 86400.0
 """The interval of a run that saves only at its end."""
 FORWARD = 1 / 3
-"""The forward pass of a step, whose backward pass computes two gradients for each matrix product."""
+"""The share of a step in its forward pass; the backward pass computes two gradients for each matrix product."""
 FORWARD_FROZEN = 1 / 2
-"""The same where the weights are frozen: the backward pass computes the gradient of the input alone."""
+"""The same share with frozen weights, where the backward pass computes only the gradient of the input."""
 _RESTARTS_IN_JOB = ("ft.enable_ft_package", "inprocess_restart.enabled")
 
 
 @frozen
 class Saving:
-    """Times in seconds."""
+    """How a layout saves its checkpoints; times in seconds."""
 
     size: Size
     is_async: bool
     write: float
-    """From the start of a save until it can be returned to."""
+    """From the start of a save until a run can return to it."""
     load: float
     steps: int
     """Steps between two checkpoints."""
     best_steps: int
-    """The same where the run does not set it."""
+    """Steps between two checkpoints if the run does not set them."""
     best: float
-    """The interval that keeps most training, without a limit."""
+    """The interval that keeps the most training, without a limit."""
     limit: str
-    """What moved the interval away from that: loss, write, step, or nothing."""
+    """What moved the interval away from `best`: loss, write, step, or empty."""
     goodput: Goodput
     local_steps: int
-    """Steps between saves on the nodes' own disks; 0 where they do not pay."""
+    """Steps between saves on the nodes' own disks; 0 if these saves do not pay."""
     local_disk: str
 
     @property
     def names(self) -> dict[str, Any]:
-        """What rules read of it (`symbols.SAVES`)."""
+        """Return what rules read about saving (`symbols.SAVES`)."""
         return {
             "goodput": self.goodput.trains,
             "save_steps": self.best_steps,
@@ -293,7 +297,7 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     p, h, gpus = problem.program, cost.hardware, problem.gpus
     sets, c = p.sets, h.constants
     validates = _validates(p, env)
-    step = step_time * (1 + validates)  # with its part of the next validation
+    step = step_time * (1 + validates)  # with its share of the next validation
     is_async = bool(sets.get("checkpoint.async_save", env[LetName.SAVES_ASYNC]))
     size = goodput.size(
         p.model, trained(p.vlm, p.adapter), sets.get("optimizer.optimizer", "adam"), env["sharding"] == "fsdp",
@@ -305,7 +309,7 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     mtbf = goodput.mtbf(gpus, p.site.gpu_mtbf or c.gpu_mtbf)
     best = best_interval(blocked, mtbf)
     lost = p.site.most_lost or 60.0 * float(env[LetName.MOST_LOST_MINUTES])
-    # a save begins after the one before is written, and a failure takes at most what is stated
+    # a save begins after the previous one is written, and a failure loses at most what is stated
     if best < max(durable, step):
         wanted, limit = max(durable, step), "write" if durable > step else "step"
     else:
@@ -325,7 +329,7 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
 
 
 def _validates(p: Program, env: Mapping[str, Any]) -> float:
-    """The time of validation, as a share of that of the steps: forward passes through the same pipeline."""
+    """Return the time of validation (forward passes through the same pipeline) relative to the time of the steps."""
     batches = p.sets.get(common.ITERATIONS, common.validation_iterations(p.task, p.data == "mock"))
     every = p.sets.get(common.INTERVAL, common.validation_interval(p.task))
     if not batches or not every:
@@ -341,7 +345,11 @@ def _validates(p: Program, env: Mapping[str, Any]) -> float:
 def _local(
     shared: Goodput, h: Hardware, gpus: int, nbytes: float, share: float, step_time: float, load: float
 ) -> tuple[Goodput, int]:
-    """Add saves on the nodes' own disks, if they add enough; a run loads from them in the time that they take."""
+    """Return the goodput with saves on the nodes' own disks, and the steps between them; 0 steps if they add too
+    little.
+
+    Loading such a save takes as long as writing it.
+    """
     write = goodput.local_write(h, gpus, nbytes)
     blocked = goodput.blocked(h, gpus, nbytes, write, True, h.constants.local_start)
     wanted = max(best_interval(blocked, shared.mtbf / share), write, step_time)
@@ -355,7 +363,7 @@ def _local(
 
 
 def diagnostic(reached: TooLarge) -> Diagnostic:
-    """Name the run or the file, and the axes of the run that have the most values."""
+    """Return an error that names the run or the file, and the axes of the run with the most values."""
     part = reached.part
     if isinstance(part, File):
         return error("read.too_large", part=part.name, limit=reached.limit)

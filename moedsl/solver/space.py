@@ -3,8 +3,8 @@
 The order matters to the search: it visits the meshes that divide memory most first (`most_divided_first`), or those
 with the best bounds, so that a good layout is known early and the rest can be skipped.
 
-Every bound of the search is a price with such policies: no policy that a mesh may have is faster than the fastest, or
-smaller than the smallest.
+Every bound of the search is a price with the fastest or smallest policies: no policy that a mesh may have is faster, or
+uses less memory.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from moedsl.solver.laws import Compiled, Law, Mask, Table, allowed, different, o
 from moedsl.support import limits
 
 MOST = 1_000_000
-"""The most rows that a table grows to before laws take some away: a row with its lets takes some 60 bytes."""
+"""Maximum rows of a table before laws take some away; a row with its lets takes some 60 bytes."""
 MOST_POLICIES = 1_000_000
-"""The most combinations of policies, all of which a search holds at once."""
+"""Maximum combinations of policies, all of which a search holds at once."""
 
 
 def mesh_table(c: Compiled) -> Table:
-    """Enumerate all legal meshes."""
+    """Return all legal meshes."""
     return _table(c, MESH, [law for law in c.laws if not law.priced])
 
 
 def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
-    """Enumerate the combinations of policies that obey the laws on policies alone."""
+    """Return the combinations of policies that obey the laws on policies only."""
     return _table(c, names, [law for law in c.laws if law.needs and law.needs <= {*names}], MOST_POLICIES)
 
 
 def _table(c: Compiled, names: tuple[str, ...], laws: Sequence[Law], most: float = math.inf) -> Table:
-    """Combine the values of some axes that obey the laws on them, each law as soon as its axes are bound."""
+    """Combine the values of some axes that obey the laws on them; each law is checked once its axes are bound."""
     table, bound, pending = c.empty(), frozenset[str](), laws
     for name in names:
         domain = c.problem.domains[name]
@@ -62,7 +62,7 @@ def _table(c: Compiled, names: tuple[str, ...], laws: Sequence[Law], most: float
 
 
 def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
-    """The columns of some policies, with each combination once."""
+    """Return the columns of some policies, with each combination once."""
     distinct = policies.distinct(names)
     return {n: distinct.axes[n] for n in names}
 
@@ -70,16 +70,16 @@ def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArra
 FIRST_BLOCK = 2048
 """Meshes in the first block, whose memory is bounded first."""
 LARGEST_CHUNK = 120_000
-"""The most meshes or rows at a time."""
+"""Maximum meshes or rows at a time."""
 GROWTH = 4
 """Growth factor of blocks, and of each question's share of a chunk."""
 GUESSED, DIVIDED_GROWTH = 64, 64
-"""Meshes in the first of several growing parts, and the growth of the next ones."""
+"""Meshes in the first of several growing parts, and the growth factor of the next ones."""
 
 
 def most_divided_first(meshes: Table) -> Iterator[NDArray[np.intp]]:
-    """Split the meshes into growing parts; those that probably need the least memory on a rank are first:
-    those that divide a step into the most pieces."""
+    """Yield the meshes in growing parts, first those that probably need the least memory on a rank: those that divide a
+    step into the most pieces."""
     share = meshes.axes["micro_batch"] / np.prod([meshes.axes[name] for name in SIZES], axis=0, dtype=np.float64)
     left, size = np.argsort(share, kind="stable"), GUESSED
     while len(left):
@@ -91,18 +91,18 @@ Domains = Mapping[str, NDArray[np.int64]]
 Policies = Sequence[Mapping[str, int]]
 """Values of some policies."""
 SLACK = 1e-9
-"""Largest share by which rounding lifts a bound above its price."""
+"""Maximum share by which rounding can lift a bound above its price."""
 Price = Literal["least_memory", "least_time"]
 FASTER = tuple(n for n in axes.TRANSPORT_POLICIES if axes.BY_NAME[n].least_time == "high")
-"""Policies of communication whose larger value is never slower; laws limit each."""
+"""Policies of communication whose larger value is never slower; laws limit each of them."""
 OPEN = ("recompute", *(n for n in axes.POLICY if not axes.BY_NAME[n].least_time and n != "cuda_graph"))
 """Policies whose fastest value is unknown; of `recompute`, `none` is the fastest if it is legal."""
 SETTLED = tuple(n for n in axes.POLICY if n not in (*FASTER, *OPEN, "cuda_graph"))
-"""Policies with an end that is never slower."""
+"""Policies for which one end of the domain is never slower."""
 
 
 class Prices(Protocol):
-    """A cost model as the search uses it: bytes and seconds for whole columns."""
+    """The interface of a cost model for the search: bytes and seconds for whole columns."""
 
     def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
@@ -114,13 +114,14 @@ class Prices(Protocol):
 
 
 def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
-    """Combinations of policies, one of which is best by a price: the end that the axis names, or every value."""
+    """Return combinations of policies, one of which is best by a price; each policy has the end that its axis names, or
+    every value."""
     chosen = {n: ends(axes.BY_NAME[n], getattr(axes.BY_NAME[n], price), domains[n]) for n in names if n != but}
     return (dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values()))
 
 
 def ends(axis: axes.Axis, end: str, domain: NDArray[np.int64]) -> list[int]:
-    """One end of a domain, or every value; the low end of a set is the empty set."""
+    """Return one end of a domain, or every value; the low end of a set is the empty set."""
     if end == "low":
         return [axis.off if axis.kind == "set" else int(domain.min())]
     return [int(domain.max())] if end == "high" else [int(v) for v in domain]
@@ -133,8 +134,8 @@ def graph_strength(mask: int) -> tuple[bool, int]:
 
 
 def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -> NDArray[np.float64]:
-    """The least seconds of each mesh with any of the policies; infinite if the laws allow none."""
-    # The largest legal value of each policy of `FASTER` by mesh, and the meshes that have one of each
+    """Return the minimum seconds of each mesh with any of the policies; infinite if the laws allow none."""
+    # The largest legal value of each policy of `FASTER` by mesh, and the meshes that have one for each policy
     columns, possible = dict[str, NDArray[np.int64]](), np.ones(meshes.rows, dtype=bool)
     for name in FASTER:
         column = np.full(meshes.rows, -1, dtype=np.int64)
@@ -161,13 +162,13 @@ def _values(policies: Table, name: str) -> list[int]:
 
 
 def may_have(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
-    """A mask of the meshes that may have these values, by the laws that read one of them and no other policy."""
+    """Return a mask of the meshes that may have these values, by the laws that read one of them and no other policy."""
     judged = ((reading(c, name, meshes.axes), meshes.assume(**{name: value})) for name, value in values.items())
     return np.logical_and.reduce([obeyed(laws, table) for laws, table in judged] or [np.ones(meshes.rows, dtype=bool)])
 
 
 def reading(c: Compiled, name: str, mesh: Iterable[str]) -> list[Law]:
-    """The laws that read a policy, and besides it only some axes of the mesh."""
+    """Return the laws that read a policy and, besides it, only some axes of the mesh."""
     return [w for w in c.laws if name in w.needs and len(w.needs) > 1 and w.needs <= {*mesh, name}]
 
 
@@ -176,8 +177,11 @@ FULL = axes.BY_NAME["recompute"].encode("full")
 
 
 def least_memory_policies(c: Compiled, policies: Table) -> list[dict[str, int]]:
-    """The policies that can use the least memory: of those of what memory holds, each for which no other is known to
-    use less on every mesh that may have it, with the moves that use the least."""
+    """Return the policies that can use the least memory.
+
+    A combination of memory policies counts unless another is known to use less on every mesh that may have it; each is
+    combined with the transport policies that use the least.
+    """
     held, cheaper = policies.distinct(MEMORY_POLICIES), _with_cheaper(c, policies)
     legal = {tuple(some.values()) for some in held.each()}
     least = [some for some, others in cheaper if legal.isdisjoint(others)]
@@ -185,18 +189,18 @@ def least_memory_policies(c: Compiled, policies: Table) -> list[dict[str, int]]:
 
 
 def _with_cheaper(c: Compiled, policies: Table) -> list[tuple[dict[str, int], set[tuple[int, ...]]]]:
-    """Each combination of policies of what memory holds, with changes of one that never use more, legal or not."""
+    """Return each combination of memory policies, with changes of one policy that never use more, legal or not."""
     held = policies.distinct(MEMORY_POLICIES)
     values = {name: different(held.axes[name]).tolist() for name in held.axes if not reading(c, name, MESH)}
     return [(some, {tuple({**some, **v}.values()) for v in _cheaper(some, values)}) for some in held.each()]
 
 
 def _cheaper(some: Mapping[str, int], values: Mapping[str, list[int]]) -> Iterator[dict[str, int]]:
-    """Changes of one policy of memory to some values that never use more.
+    """Yield changes of one memory policy to a value in `values` that never use more.
 
-    `full` recompute holds the least, except with FSDP, whose gradients in flight use the memory of the activations that
-    a layer's backward frees, and with offloaded modules, which may leave less than one layer that is recomputed.
-    Offloaded modules may need more than they free: two layers of them are on their way to the host or back.
+    `full` recompute uses the least, except with FSDP, whose gradients in flight use the memory of the activations that
+    a layer's backward frees, and with offloaded modules, which may leave less than one recomputed layer. Offloaded
+    modules may need more than they free: two layers of them are on their way to the host or back.
     """
     for name, end in ((n, axes.BY_NAME[n].least_memory) for n in values):
         if end:
@@ -207,15 +211,16 @@ def _cheaper(some: Mapping[str, int], values: Mapping[str, list[int]]) -> Iterat
 
 
 def least_memory_transport(domains: Domains) -> list[dict[str, int]]:
-    """Other policies that can use the least memory. Without `none`, any set of graphs can: masks of attention depend on
-    the sequence."""
+    """Return the transport policies that can use the least memory. If graphs cannot be off, any set of graphs can,
+    because masks of attention depend on the sequence."""
     graphs = [0] if 0 in domains["cuda_graph"] else domains["cuda_graph"].tolist()
     moves = extremes(domains, "least_memory", TRANSPORT_POLICIES, but="cuda_graph")
     return [{**some, "cuda_graph": graph} for some in moves for graph in graphs]
 
 
 def by_meshes(c: Compiled, meshes: Table, policies: Policies) -> Iterator[tuple[Mask, Policies]]:
-    """Group policies by the meshes that may have them, by the laws that read one policy and the mesh."""
+    """Yield the meshes that may have some policies, as a mask, with these policies, by the laws that read one policy
+    and the mesh."""
     limited = [
         name for name in (policies[0] if policies else ()) if name in MEMORY_POLICIES and reading(c, name, meshes.axes)
     ]

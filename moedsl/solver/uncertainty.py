@@ -1,18 +1,17 @@
-"""Estimate how well a step time is known: by the constants that it leans on, by how much of it differs from run to run,
-and by what neither explains.
+"""Estimate how well a step time is known, from the constants that it depends on, from how much of it differs between
+runs, and from the error that neither explains.
 
-stdlib/calibration/uncertainty.json has, for each generation of GPUs, how the logs of its constants may still move
+stdlib/calibration/uncertainty.json has, for each generation of GPUs, how the logs of its constants may still vary
 together after their fit (without a run: within their ranges), and the runs that they were fitted to; and, from runs
 that were left out of a fit, the errors beyond that. `make accuracy` writes it.
 
-Two parts of a step differ from run to run, however many runs a constant is fitted to: what uneven tokens add, which
-the router and its data decide, and what launches add, which the host and the release decide. A step with more of them
-is known less well.
+Two parts of a step differ between runs, however many runs a constant is fitted to: the time that uneven tokens add,
+which the router and its data decide, and the time that launches add, which the host and the release decide. The larger
+these parts, the less well the step is known.
 
-`familiar` then prefers, among layouts that the estimate cannot tell apart, the one nearest to a layout that has run.
-
-What has run: the published runs of the model on the GPU (stdlib/calibration/published.jsonl), and the recipes that
-Bridge ships for it. Only the rows that the search keeps anyway are compared.
+Among layouts that the estimate cannot tell apart, `prefer` then chooses the one nearest to a layout that has run: in
+the published runs of the model on the GPU (stdlib/calibration/published.jsonl), or in the recipes that Bridge ships for
+it. Only rows that the search keeps anyway are compared.
 """
 
 from __future__ import annotations
@@ -37,15 +36,16 @@ from moedsl.support.resources import stdlib_dir
 
 FILE = "calibration/uncertainty.json"
 NINE_OF_TEN = 1.645
-"""Standard deviations to each side that contain nine of ten."""
+"""Standard deviations to each side that contain nine of ten values."""
 SHOWN = 3
-"""The constants that are named."""
+"""Maximum number of terms to name."""
 LAUNCHED = 0.02
-"""The share of a step that launches add to few published runs (9 of 186). A run with more is unlike the others."""
+"""The share of a step that launches add, above which a run is unlike the published ones, of which few have more (9 of
+186)."""
 TAUGHT = 0.05
-"""The deviation of a step by its constants, above which few runs teach what it leans on."""
+"""The deviation of a step by its constants, above which few runs of the fit constrain those constants."""
 NUDGE = 0.02
-"""How far a constant is moved to see its slope at a run, as a log."""
+"""How far, as a log, a constant is moved to measure its slope at a run."""
 ADDED: Mapping[str, tuple[Mapping[str, float], str]] = {
     "uneven tokens": (
         {"skew": 1.0, "skew_free": 0.0, "straggling": 0.0},
@@ -62,54 +62,55 @@ ADDED: Mapping[str, tuple[Mapping[str, float], str]] = {
         "the time that the host's launches add, which the host and the release decide",
     ),
 }  # fmt: skip
-"""What differs from run to run: the constants of a step without it, and what it is."""
+"""For each part that differs between runs: the constants of a step without it, and a description."""
 WITHOUT = [without for without, _ in ADDED.values()]
 
 
 @frozen
 class Seen:
-    """What is known of one generation: the constants that steps lean on most, and what the runs of their fit were."""
+    """What is known about one generation: the constants that steps depend on most, and the runs that they were fitted
+    to."""
 
     names: tuple[str, ...]
     factor: Floats = field(eq=False)
     """The covariance of the logs of the constants is this times its transpose."""
     families: tuple[str, ...]
-    """Families of attention (`family`) of the runs with experts."""
+    """The families of attention (`family`) of the MoE runs."""
     on: tuple[str, ...]
-    """Their GPUs."""
+    """The GPUs of these runs."""
     gpus: int
-    """The most GPUs."""
+    """The largest number of GPUs of these runs."""
     seq: int
-    """The longest sequence."""
+    """The longest sequence of these runs."""
 
     @property
     def spread(self) -> Floats:
-        """The standard deviation of the log of each constant."""
+        """Return the standard deviation of the log of each constant."""
         return np.sqrt((self.factor**2).sum(axis=1))
 
 
 @frozen
 class Unexplained:
-    """Standard deviations of the log of a step beyond the constants."""
+    """Standard deviations of the log of a step that the constants do not explain."""
 
     like: float
-    """Of a run that resembles those of the fit."""
+    """For a run that resembles the runs of the fit."""
     unlike: float
-    """Of one that does not."""
+    """For a run that does not."""
     between: float
-    """Of the difference of two layouts of the same run."""
+    """For the difference between two layouts of the same run."""
     added: Mapping[str, float]
-    """Of each of `ADDED`, as a share of the time that it adds."""
+    """For each of `ADDED`, as a share of the time that it adds."""
 
 
 @frozen
 class Term:
-    """Something that a step leans on: a constant, or one of `ADDED`."""
+    """Something that a step depends on: a constant, or one of `ADDED`."""
 
     name: str
     about: str
     moves: float
-    """How far the log of the step moves with one standard deviation of it."""
+    """How far the log of the step moves with one standard deviation of the term."""
 
 
 @frozen
@@ -117,20 +118,20 @@ class Doubt:
     """The uncertainty of one step time."""
 
     spread: float
-    """Standard deviation of its log."""
+    """Standard deviation of the log of the step time."""
     leans_on: tuple[Term, ...]
     """The terms that move the step most, largest first."""
     unlike: tuple[str, ...]
-    """How the run differs from those that the constants were fitted to."""
+    """How the run differs from the runs that the constants were fitted to."""
 
     @property
     def factor(self) -> float:
-        """Nine of ten steps take between the estimate divided by this and the estimate times this."""
+        """Return the factor: nine of ten steps take between the estimate / factor and the estimate x factor."""
         return exp(NINE_OF_TEN * self.spread)
 
 
 def family(m: Model) -> str:
-    """Name the family of attention, or of what replaces most of it."""
+    """Return the name of the family of attention, or of what replaces most of it."""
     if m.hybrid:
         return "Mamba-2"
     if m.linear:
@@ -142,18 +143,19 @@ def family(m: Model) -> str:
 
 @cache
 def known() -> tuple[Mapping[str, Seen], Unexplained]:
-    """Read the file: what is known of each generation, and what no constant explains."""
+    """Read the file: what is known about each generation, and the errors that no constant explains."""
     data = json.loads((stdlib_dir() / FILE).read_text(encoding="utf-8"))
     generations = dict[str, Seen]()
     for arch, d in data["generations"].items():
-        rows = [*d["constants"].values()]  # of a lower triangle
+        rows = [*d["constants"].values()]  # rows of a lower triangle
         factor = np.array([[*row, *[0.0] * (len(rows) - len(row))] for row in rows]).reshape(len(rows), len(rows))
         generations[arch] = Seen((*d["constants"],), factor, (*d["families"],), (*d["on"],), d["gpus"], d["seq"])
     return generations, Unexplained(**data["unexplained"])
 
 
 def slopes(cost: Cost, cols: Columns, base: Floats, moves: Mapping[str, float]) -> Floats:
-    """Return d log(step) / d log(constant) by row and constant, each moved so far; `base` are the steps."""
+    """Return d log(step) / d log(constant) by row and constant; `moves` is how far, as a log, each constant is moved,
+    and `base` are the step times."""
     return _slopes(_with_each(cost, cols, _moved(cost, moves)), base, moves)
 
 
@@ -175,7 +177,7 @@ def _added(without: Floats, base: Floats) -> Floats:
 
 
 def _with_each(cost: Cost, cols: Columns, changes: Sequence[Mapping[str, float]]) -> Floats:
-    """Return the steps with each change of the constants, by row and change; all changes are priced at once."""
+    """Return the step times with each change of the constants, (rows, changes); all changes are priced at once."""
     hardware = cost.hardware
     names = dict.fromkeys(name for change in changes for name in change)
     each = {n: np.array([[change.get(n, getattr(hardware.constants, n))] for change in changes]) for n in names}
@@ -184,10 +186,10 @@ def _with_each(cost: Cost, cols: Columns, changes: Sequence[Mapping[str, float]]
 
 
 def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
-    """Return `slopes` for the constants of `Seen`, and `added`.
+    """Return `slopes` for the constants of `Seen`, then `added`, by row.
 
-    Each constant is moved down by its standard deviation: a step that waits for the host stops to do so somewhere
-    below.
+    Each constant is moved down by its standard deviation, because a step that waits for the host stops waiting
+    somewhere below.
     """
     seen = known()[0][cost.hardware.arch]
     moves = {name: -float(spread) for name, spread in zip(seen.names, seen.spread, strict=True)}
@@ -197,8 +199,11 @@ def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
 
 
 def loads(cost: Cost, slope: Floats) -> Floats:
-    """Return rows of `leaning` times a factor of the covariance of the constants: what of their steps moves together is
-    the product of their rows. Layouts of one run have the same router and hosts, so `ADDED` does not count."""
+    """Return rows of `leaning` times a factor of the constants' covariance: the product of two such rows is how their
+    steps vary together.
+
+    Layouts of one run have the same router and hosts, so `ADDED` does not count.
+    """
     seen = known()[0][cost.hardware.arch]
     return slope[:, : len(seen.names)] @ seen.factor
 
@@ -206,8 +211,8 @@ def loads(cost: Cost, slope: Floats) -> Floats:
 def doubt(cost: Cost, slope: Floats) -> Doubt:
     """Return the uncertainty of a step, from its row of `leaning`.
 
-    What the constants leave open counts for a run unlike those of the fit. The errors of the others do not grow with
-    it, and `like` has them whole (`make accuracy`).
+    The constants' remaining uncertainty counts only for a run unlike those of the fit. For other runs the errors do not
+    grow with it, and `like` contains them whole (`make accuracy`).
     """
     generations, unexplained = known()
     seen = generations[cost.hardware.arch]
@@ -225,8 +230,10 @@ def doubt(cost: Cost, slope: Floats) -> Doubt:
 
 
 def unlike(cost: Cost, seen: Seen, constants: float, launched: float) -> Iterator[str]:
-    """Yield how a run differs from those that the constants were fitted to. `constants` is the deviation of its step by
-    them, and `launched` the share of it that launches add."""
+    """Yield how a run differs from those that the constants were fitted to.
+
+    `constants` is the deviation of its step by the constants, and `launched` the share of the step that launches add.
+    """
     if not seen.families:
         yield f"no MoE run on {cost.hardware.arch}"
         return
@@ -245,15 +252,17 @@ def unlike(cost: Cost, seen: Seen, constants: float, launched: float) -> Iterato
 
 
 def apart(cost: Cost, slope: Floats) -> Floats:
-    """Return the smallest difference of two steps that the estimate can tell, as a log, by row. `slope` is the
-    difference of their rows of `leaning`: two layouts of a run share most of their errors."""
+    """Return the smallest difference between two steps that the estimate can tell, as a log, by row.
+
+    `slope` is the difference between their rows of `leaning`: two layouts of a run share most of their errors.
+    """
     return NINE_OF_TEN * np.hypot(np.linalg.norm(loads(cost, slope), axis=1), known()[1].between)
 
 
 MOST = 0.03
-"""The most of a step that nearness is worth. Every pair of layouts within it is too close for the estimate."""
+"""Maximum share of the step time to give up for nearness; the estimate cannot tell apart layouts this close."""
 NEAR = 1.0
-"""The most doublings of sizes between a layout and one that has run for it to count as near."""
+"""Maximum doublings of mesh sizes between a layout and one that has run, for the layout to count as near."""
 RUNS = "calibration/published.jsonl"
 _PIN = re.compile(r"(\w+)=(\[[^\]]*\]|\S+)")
 
@@ -268,13 +277,13 @@ class Ran:
 
 @frozen
 class Preference:
-    """What the chosen layout is nearest to, and the layout that would be chosen by the estimate alone."""
+    """The run that the chosen layout is nearest to, and the layout that the estimate alone would choose."""
 
     near: Ran
     fastest: Row
 
     def reason(self, axis: axes.Axis, code: int, rank: str) -> str:
-        """Why a value is not the one that the estimate alone would choose; empty if it is that one."""
+        """Return why a value is not the one that the estimate alone would choose; empty if it is that one."""
         other = self.fastest.codes[axis.name]
         if other == code:
             return ""
@@ -283,19 +292,19 @@ class Preference:
 
 
 def has_run(p: Program, gpus: int) -> bool:
-    """Tell whether anything has run with the model on the GPU."""
+    """Whether anything has run with the model on the GPU."""
     return bool(published(p.model.name, p.hardware.name)) or bool(
         recipes.find(p.model.hf, p.hardware.name, gpus, p.task)
     )
 
 
 def prefer(c: Compiled, found: Solution) -> tuple[Solution, Preference | None]:
-    """Put the row first that is nearest to what has run, of those that the estimate cannot tell from the first; if one
-    is near at all."""
+    """Put the row first that is nearest to a layout that has run, among the rows that the estimate cannot tell from the
+    first; change nothing if none is near."""
     price = next((i for i, law in enumerate(c.ranks) if law.is_price), None)
     if price is None or not found.rows:
         return found, None
-    # the rows that no key before the price tells from the first, and whose price is close
+    # the rows that equal the first in all keys before the price, and whose price is close
     at, first, limit = len(c.wishes) + price, found.rows[0], 1 + min(MOST, NINE_OF_TEN * known()[1].between)
     alike = (row for row in found.rows if row.keys[:at] == first.keys[:at])
     close = [row for row in alike if row.keys[at] <= first.keys[at] * limit]
@@ -323,18 +332,18 @@ def prefer(c: Compiled, found: Solution) -> tuple[Solution, Preference | None]:
 
 @cache
 def published(model: str, hardware: str) -> tuple[str, ...]:
-    """Return the line of each published run of a model on a GPU."""
+    """Return one JSON line for each published run of a model on a GPU."""
     start, lines = f'"run": "{model}; {hardware} x ', (stdlib_dir() / RUNS).read_text(encoding="utf-8").splitlines()
     return tuple(line for line in lines if start in line)
 
 
 def sizes(run: str) -> dict[str, int]:
-    """Read the sizes of the mesh that a published run pins."""
+    """Read the mesh sizes that a published run pins."""
     pins = dict(_PIN.findall(run.split("pin ")[1]))
     return {n: int(pins[n]) for n in axes.MESH if n in pins}
 
 
 def doublings(codes: Mapping[str, int], others: Mapping[str, int]) -> float:
-    """Return how many doublings of sizes of the mesh lie between two layouts."""
+    """Return how many doublings of mesh sizes lie between two layouts."""
     names = (n for n in axes.MESH if axes.BY_NAME[n].kind == "int")
     return sum(abs(log2(codes[n] / others.get(n, axes.BY_NAME[n].off))) for n in names)

@@ -1,8 +1,8 @@
-"""Keep what is compiled of the files that ship with moedsl: the tables of the grammar and the standard library.
+"""Keep the compiled forms of files that ship with moedsl: the grammar's tables and the standard library.
 
-It lies in ``moedsl/_data/compiled`` beside the code that reads it: a wheel has it from its build on (hatch_build.py), a
-checkout makes it at the first start and again when a source changed. If the folder cannot be written, every process
-compiles for itself. No other pickle of moedsl's own is ever read.
+They are in ``moedsl/_data/compiled``, beside the code that reads them. A wheel contains them from its build on
+(hatch_build.py); a checkout makes them at the first start and again when a source changes. If the folder is not
+writable, every process compiles for itself. moedsl reads no other pickles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER = PACKAGE / "_data" / "compiled"
 
 
 class Packed(Mapping[str, V], Generic[V]):
-    """A mapping that unpickles each value when it is first read: a plan needs few of the library's declarations."""
+    """A mapping that unpickles each value at its first use, because a plan needs few of the library's declarations."""
 
     def __init__(self, values: Mapping[str, V]) -> None:
         self._packed = {name: pickle.dumps(value, pickle.HIGHEST_PROTOCOL) for name, value in values.items()}
@@ -48,7 +48,7 @@ class Packed(Mapping[str, V], Generic[V]):
 
 
 def stamp(packages: Iterable[str], files: Iterable[str]) -> bytes:
-    """Hash the times and sizes of files and of the modules of packages; in a wheel nothing changes."""
+    """Hash the times and sizes of files and of packages' modules; a constant in a wheel, where nothing changes."""
     if installed():
         return hashlib.sha256().digest()
     folders = [str(PACKAGE / name) for name in packages]
@@ -58,7 +58,7 @@ def stamp(packages: Iterable[str], files: Iterable[str]) -> bytes:
 
 
 def load(name: str, stamp: bytes) -> Any:
-    """The value that was saved with this stamp; None if there is none."""
+    """Return the value saved under this name with this stamp; None if there is none."""
     try:
         body = (FOLDER / name).read_bytes()
     except OSError:
@@ -66,7 +66,7 @@ def load(name: str, stamp: bytes) -> Any:
     if body[:32] != stamp:
         return None
     collecting = gc.isenabled()
-    gc.disable()  # it would look at each of a hundred thousand new objects, several times
+    gc.disable()  # it would visit each of a hundred thousand new objects several times
     try:
         return pickle.loads(memoryview(body)[32:])
     finally:
@@ -75,7 +75,7 @@ def load(name: str, stamp: bytes) -> Any:
 
 
 def save(name: str, stamp: bytes, value: Any) -> None:
-    """Save a value, if the folder can be written."""
+    """Save a value if the folder is writable."""
     with contextlib.suppress(OSError):
         FOLDER.mkdir(parents=True, exist_ok=True)
         data = stamp + pickle.dumps(value, pickle.HIGHEST_PROTOCOL)

@@ -1,8 +1,8 @@
-"""Define a diagnostic: its labels, its help, its fixes, its page, and suggestions for a mistyped word.
+"""Define diagnostics with their labels, helps, fixes and pages, and suggest corrections of mistyped words.
 
 `pages.md` declares each diagnostic once: its id, its severity, its texts and its page. A text is a line
-``- [NAME] MESSAGE`` below the heading, and its helps are lines ``  - HELP`` below it; ``[NAME]`` is there if the id has
-several. Both have placeholders as `str.format` reads them.
+``- [NAME] MESSAGE`` below the heading, and its helps are lines ``  - HELP`` below it; ``[NAME]`` is present if the id
+has several texts. Texts and helps have `str.format` placeholders.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPLACE, VALUE, DROP, ADD = "replace", "value", "drop", "add"
 
 @frozen
 class Fix:
-    """One change of the file that answers a diagnostic; `moedsl/lang/text_edits.py` makes text edits of it.
+    """One change of the file that resolves a diagnostic; `moedsl/lang/text_edits.py` turns it into text edits.
 
     `kind` is replace (`text` in place of the span's text), value (`text` is the value of the binding or statement at
     `span`), drop (remove the statement or binding at `span`), or add (the statement `text` joins the run called `run`;
@@ -46,7 +46,7 @@ class Fix:
 
 
 class Instead(str):
-    """A help that knows the text to write in place of the primary label's."""
+    """A help with the text (`word`) to write in place of the primary label's text."""
 
     word: str
 
@@ -63,8 +63,8 @@ class Instead(str):
 class Diagnostic:
     """One message to the user. `id` is a slug (``parse.unexpected``, ``std.mesh.heads``) that `moedsl explain` accepts.
 
-    The first label is the place of the problem; the others contribute. `values` has the value of each part. Any one of
-    `fixes` answers it; helps that do not change the file have none.
+    The first label is where the problem is; the others contribute to it. `values` has the values that led to it, by
+    name. Any one of `fixes` resolves it; helps that do not change the file have no fix.
     """
 
     id: str
@@ -83,22 +83,22 @@ class Diagnostic:
 
 
 def error(id: str, *parts: str | Span | Label, **more: Any) -> Diagnostic:
-    """Make an error from its text in `pages.md`; spans become labels, the first of them the primary one.
+    """Make an error from its text in `pages.md`; spans become labels, the first the primary one.
 
-    `id` is the page's, with ``:NAME`` if the page has several texts, whose placeholders the keywords fill. A text in
-    front of the spans is one that a rule or another program wrote, in place of the page's. `help` replaces the page's;
-    `because`, `cites`, `values` and `fixes` are fields of `Diagnostic`.
+    `id` is the page's id, with ``:NAME`` if the page has several texts; keyword arguments fill the text's placeholders.
+    A text before the spans, written by a rule or another program, replaces the page's text. `help` replaces the page's
+    help; `because`, `cites`, `values` and `fixes` are fields of `Diagnostic`.
     """
     return _make("error", id, parts, more)
 
 
 def warning(id: str, *parts: str | Span | Label, **more: Any) -> Diagnostic:
-    """Make a warning, as `error` does: the program still has a meaning."""
+    """Make a warning, with the arguments of `error`: the program still has a meaning."""
     return _make("warning", id, parts, more)
 
 
 def note(id: str, *parts: str | Span | Label, **more: Any) -> Diagnostic:
-    """Make a note, as `error` does: something that the reader of the plan should know."""
+    """Make a note, with the arguments of `error`: something that the plan's reader should know."""
     return _make("note", id, parts, more)
 
 
@@ -123,7 +123,7 @@ def _make(severity: str, id: str, parts: tuple[str | Span | Label, ...], more: d
 
 
 def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:
-    """Write a diagnostic as JSON: lines and columns count from 1, columns in code points."""
+    """Convert a diagnostic to JSON: lines and columns count from 1, columns in code points."""
     labels = [{"file": label.span.file, "text": label.text} for label in d.labels]
     for out, (file, start, end) in zip(labels, (label.span for label in d.labels), strict=True):
         if source := sources.get(file):
@@ -135,8 +135,8 @@ def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:
 
 
 def suggest(word: str, known: list[str], least: float = 0.6) -> tuple[str, ...]:
-    """Suggest near words, or nothing; `least` is difflib's share of letters that must agree."""
-    import difflib  # only a mistake has need of it
+    """Suggest the known word nearest to `word`, if any; `least` is the lowest similarity (difflib's ratio)."""
+    import difflib  # only mistakes need it
 
     near = difflib.get_close_matches(word, known, 1, least)
     return (Instead(f"did you mean `{near[0]}`?", near[0]),) if near else ()
@@ -149,7 +149,7 @@ _TEXT = re.compile(r"(  )?- (?:\[([a-z0-9-]+)\] )?(.*)")
 
 @frozen
 class Text:
-    """What a diagnostic says, with placeholders."""
+    """A diagnostic's message and helps, with placeholders."""
 
     message: str
     help: tuple[str, ...]
@@ -157,21 +157,21 @@ class Text:
 
 @frozen
 class Page:
-    """The page of a diagnostic: its meaning, why it is refused, what to write instead."""
+    """A diagnostic's page: what it means, why the program is refused, and what to write instead."""
 
     severities: tuple[str, ...]
     """One severity, or several if it depends on the case."""
     line: int
     """The line of the heading in `pages.md`, from 1."""
     texts: Mapping[str, Text]
-    """By the name of the text; "" is the name of an only one."""
+    """The texts by name; "" if the page has only one."""
     text: str
     """Several lines of plain text; an indented line is an example of the language."""
 
 
 @cache
 def pages() -> Mapping[str, Page]:
-    """Read the page of each id under its heading ``## ID (SEVERITY)``, when the first diagnostic is made."""
+    """Read the page of each id from below its heading ``## ID (SEVERITY)``."""
     lines = PAGES.read_text(encoding="utf-8").splitlines()
     starts = [i for i, line in enumerate(lines) if line.startswith("## ")]
     out: dict[str, Page] = {}
@@ -195,7 +195,7 @@ def pages() -> Mapping[str, Page]:
 
 
 def require_declared(id: str, severity: str) -> None:
-    """Raise for an id that no page declares with this severity; an id with two dots names a rule and has no page."""
+    """Raise ValueError if no page declares this id and severity; an id with two dots is a rule's and has no page."""
     if id.count(".") > 1:
         return
     page = pages().get(id)

@@ -1,9 +1,9 @@
-"""Write files all or none, and never over one that moedsl did not write or that someone edited since.
+"""Write all files or none, and never over a file that moedsl did not write or that was edited since.
 
-Each file has a marker with the hash of its own text without the marker: a comment in its first line, of Python or of
-HTML, or the first key of a JSON object. `write_all` writes the files of a compile: all under temporary names before it
-renames the first. `write_file` writes one file, for whose place `refusals` is asked before the work. `left_over` finds
-what an earlier compile wrote into a folder and this one does not write again: files, and folders of runs.
+Each file has a marker with the hash of the rest of its text: a Python or HTML comment in the first line, or the first
+key of a JSON object. `write_all` writes a compile's files, all under temporary names before it renames the first.
+`write_file` writes one file, whose path `refusals` checks before the work. `left_over` finds the files and run folders
+that an earlier compile wrote into a folder and this one does not rewrite.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LOCK = "moedsl.lock.json"
 """The file with the hashes of the others."""
 COMPILE_AGAIN = "compile into this folder again: a compile that wrote there was killed"
 _SIGNED = 500
-"""The characters of a file that have the sign of its command."""
+"""How many characters at a file's start may contain its command's `sign`."""
 _COMMENT = re.compile(r"\A(?:#|<!--) moedsl: sha256=([0-9a-f]{64})(?: -->)?\n")
 _KEY = re.compile(r'\A\{\n  "moedsl_sha256": "([0-9a-f]{64})",?')
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a text in UTF-8, in hexadecimal."""
+    """Return the SHA-256 of a text in UTF-8, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -58,14 +58,14 @@ def written_by_us(name: str, text: str) -> str:
 
 
 def written_as(path: Path) -> str | None:
-    """The hash of the text that moedsl wrote to a file; None if it is no file, or not as moedsl wrote it."""
+    """Return the hash in a file's marker; None if the file is missing, edited or not from moedsl."""
     text = _text(path)
     found = _marker(path.name, text)
     return found[1] if found and written_by_us(path.name, text) == "ours" else None
 
 
 def _text(path: Path) -> str:
-    """The text of a file with all its line ends; none of what is no file, or cannot be read."""
+    """Return a file's text with its original line ends; empty if it is no file or cannot be read."""
     try:
         return path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else ""
     except OSError:
@@ -79,13 +79,13 @@ def _marker(name: str, text: str) -> re.Match[str] | None:
 def write_all(
     directory: str | Path, files: Mapping[str, str], force: bool = False, remove: Sequence[str] = ()
 ) -> list[Diagnostic]:
-    """Write `files` (texts by name or path) into `directory`, made if necessary; returns errors, or an empty list.
+    """Write `files` (texts by name or path) into `directory`, created if necessary; return the errors.
 
-    Those to `remove` go with it, and folders that are empty then.
+    The files to `remove` are deleted, as are folders that this leaves empty.
 
     Errors: emit.exists (the directory is something else), emit.not_ours and emit.edited (without `force`),
-    emit.unwritable (the system refuses). Nothing has changed then, unless the system refuses in the middle of renaming:
-    `mixed` tells that to who reads the folder next.
+    emit.unwritable (the system refuses). After an error nothing has changed, unless the system refuses in the middle of
+    renaming, which `mixed` detects later.
     """
     folder = Path(directory)
     contents = {name: stamp(name, text).encode() for name, text in files.items()}
@@ -103,7 +103,7 @@ def write_all(
             for name, data in contents.items():
                 staged[folder / name] = temporary = write_temporary(folder / name, data)
                 tidy.callback(temporary.unlink, missing_ok=True)
-            # The last one has the hashes of the others: `mixed` then notices a writer that was killed in between
+            # Rename the lock, which has the others' hashes, first, so that `mixed` notices if the writer is killed
             for path, temporary in reversed(staged.items()):
                 os.replace(temporary, path)
             for name in remove:
@@ -138,12 +138,12 @@ def _in_the_way(folder: Path, files: Mapping[str, str], force: bool) -> Iterator
 
 
 def _folders(folder: Path, names: Iterable[str]) -> list[Path]:
-    """The folder and its subfolders in the names, each once."""
+    """Return the folder and the subfolders that the names have, each once."""
     return list(dict.fromkeys([folder, *((folder / name).parent for name in names)]))
 
 
 def write_temporary(path: Path, data: bytes, mode: int | None = None) -> Path:
-    """Write data under a hidden name next to a path, to be renamed into it; by default with the mode of a new file."""
+    """Write data to a hidden file next to a path, to be renamed to it; the default mode is that of a new file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -151,7 +151,7 @@ def write_temporary(path: Path, data: bytes, mode: int | None = None) -> Path:
             file.flush()
             os.fsync(file.fileno())
         if mode is None:
-            os.umask(umask := os.umask(0))  # only setting it tells it
+            os.umask(umask := os.umask(0))  # it can be read only by setting it
             mode = 0o666 & ~umask
         os.chmod(name, mode)
     except BaseException:
@@ -166,16 +166,16 @@ def _remove_empty(folder: Path) -> None:
 
 
 def hash_of(texts: Iterable[tuple[str, str]]) -> str:
-    """Hash named texts together in any order: a source file with its includes, or the stdlib, for the lock."""
+    """Hash named texts, in any order, for the lock: a source file with its includes, or the stdlib."""
     lines = sorted(f"{name}\0{digest(text)}\n" for name, text in texts)
     return digest("".join(lines))
 
 
 def refusals(path: Path, by: str, sign: str = "", force: bool = False) -> list[Diagnostic]:
-    """Report before the work why the command `by` may not write there.
+    """Report, before the work, why the command `by` may not write to a path.
 
-    The command replaces its own files: those with the marker and with `sign` near it. Errors:
-    emit.exists (no file, or below something that is no folder), emit.not_ours and emit.edited (without `force`),
+    A command may replace only its own files, which have the marker and `sign` near their start. Errors:
+    emit.exists (the path is not a file, or its parent not a folder), emit.not_ours and emit.edited (without `force`),
     emit.unwritable.
     """
     try:
@@ -188,10 +188,10 @@ def refusals(path: Path, by: str, sign: str = "", force: bool = False) -> list[D
             return [error("emit.exists:file-in-way", folder=folder)]
         if not folder.exists():
             return [error("emit.unwritable:no-folder", path=path, parent=path.parent)]
-        if path.is_symlink() and not path.exists():  # it would become a file elsewhere
+        if path.is_symlink() and not path.exists():  # writing would create a file elsewhere
             return [error("emit.exists:link", path=path)]
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() and not force else None
-    except (OSError, RuntimeError) as refused:  # below Python 3.13 a link to itself is the second
+    except (OSError, RuntimeError) as refused:  # before Python 3.13, a link to itself raises RuntimeError
         return [_unwritable_file(path, refused)]
     if text is None:
         return []
@@ -203,7 +203,7 @@ def refusals(path: Path, by: str, sign: str = "", force: bool = False) -> list[D
 
 
 def write_file(path: Path, text: str) -> list[Diagnostic]:
-    """Write the file; emit.unwritable if the system refuses, and then nothing has changed."""
+    """Write a file; return emit.unwritable, with nothing changed, if the system refuses."""
     try:
         replace_file(path, text)
     except OSError as refused:
@@ -212,7 +212,7 @@ def write_file(path: Path, text: str) -> list[Diagnostic]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file in one step; a link stays a link, the mode stays."""
+    """Replace a file atomically, keeping its mode; a link stays a link."""
     target = path.resolve()
     mode = target.stat().st_mode if target.exists() else None
     os.replace(write_temporary(target, text.encode(), mode), target)
@@ -224,9 +224,9 @@ def _unwritable_file(path: Path, refused: OSError | RuntimeError) -> Diagnostic:
 
 
 def mixed(folder: Path) -> str:
-    """Name the files that are as moedsl wrote them, but of another compile than the lock; empty if there are none.
+    """Name the unedited files that are from another compile than the lock; empty if there are none.
 
-    A compile that was killed while it renamed leaves such a mixture.
+    A compile that is killed while renaming leaves such a mixture.
     """
     lock = _lock(folder / LOCK)
     here = {name: hash for name, hash in (lock["files"] if lock else {}).items() if "/" not in name}
@@ -236,17 +236,17 @@ def mixed(folder: Path) -> str:
 
 @frozen
 class LeftOver:
-    """Files of an earlier compile, by their paths below the folder."""
+    """Files of an earlier compile, as paths below the folder."""
 
     folder: Path
     ours: tuple[str, ...]
-    """Those that are as moedsl wrote them, to be removed."""
+    """Unedited files, which are to be removed."""
     edited: tuple[str, ...]
     unsure: tuple[str, ...]
-    """Folders of runs that may be of another program."""
+    """Run folders that may belong to another program."""
 
     def diagnostics(self) -> list[Diagnostic]:
-        """Name what is removed and what stays."""
+        """Report what is removed and what stays."""
         found = list[Diagnostic]()
         ours, edited = (", ".join(str(self.folder / name) for name in names) for names in (self.ours, self.edited))
         if ours:
@@ -263,10 +263,10 @@ class LeftOver:
 
 
 def left_over(directory: str | Path, files: Mapping[str, str]) -> LeftOver:
-    """Find what is in `directory` before a compile writes `files` there: ask before `write_all`.
+    """Find an earlier compile's files in `directory` that are not in `files`; call it before `write_all`.
 
-    The lock of a folder names its files. A folder below is of an earlier compile into this one if it has the name of
-    its run, and another has the same source: one compile of several runs made both.
+    A folder's lock names its files. A subfolder is from an earlier compile into this folder if it has its run's name
+    and another subfolder has the same source, because one compile of several runs made both.
     """
     folder = Path(directory)
     now = {(folder / name).parent for name in files}
@@ -288,7 +288,7 @@ def left_over(directory: str | Path, files: Mapping[str, str]) -> LeftOver:
 
 
 def _lock(path: Path) -> dict[str, Any] | None:
-    """The lock of a compile; None if there is none, or not one of this version."""
+    """Read a compile's lock; None if there is none, or if it is from another version."""
     try:
         lock = foreign.load_json(text_of(path))
         known = (lock["inputs"]["source"], lock["decided"]["name"], *lock["files"], *lock["files"].values())

@@ -1,7 +1,7 @@
-"""Read what somebody else may have written: texts, files that grow meanwhile, JSON and Python.
+"""Read input that others may have written: texts, files that are still growing, JSON and Python.
 
-No device, socket or named pipe is read, because they may never end. Python's parser cannot be stopped, so the size of a
-text is bounded.
+Devices, sockets and named pipes are not read, because they may never end. Python's parser cannot be stopped, so the
+size of its input is bounded.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from moedsl.support.source import Span
 
 
 def text_of(path: Path) -> str:
-    """Read a file, or the pipe of a shell's ``<(command)``. Raises OSError, or UnicodeDecodeError."""
+    """Read a file, or the pipe of a shell's ``<(command)``; raise OSError or UnicodeDecodeError."""
     refuse_special(path)
     return path.read_text(encoding="utf-8")
 
 
 def refuse_special(path: Path) -> None:
-    """Raise OSError unless it is a file, a directory or a pipe without a name, or missing."""
+    """Raise OSError unless the path is a file, a directory, an unnamed pipe, or missing."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -38,7 +38,7 @@ def refuse_special(path: Path) -> None:
 
 
 def refused(path: str | Path, e: OSError, in_folder: str) -> Diagnostic:
-    """Report a file that cannot be opened; `in_folder` is the help where it is a folder."""
+    """Report a file that cannot be opened; `in_folder` is the help if the path is a folder."""
     at = Label(Span(str(path), 0, 0))
     if isinstance(e, FileNotFoundError):
         return error("read.missing:absent", at, path=path)
@@ -48,7 +48,7 @@ def refused(path: str | Path, e: OSError, in_folder: str) -> Diagnostic:
 
 
 class Until(io.RawIOBase):
-    """The bytes from where a file is read to its end of now, without those that are written later."""
+    """A stream of a file from its current position to its present end, without bytes that are written later."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Until(io.RawIOBase):
 
 
 def load_json(text: str | bytes) -> Any:
-    """Parse a text; raises ValueError if it is not JSON, or nested too deep to be read."""
+    """Parse JSON; raise ValueError if a text is not JSON, or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -73,11 +73,11 @@ def load_json(text: str | bytes) -> Any:
 
 
 MOST_PYTHON = 400_000
-"""Characters of a file. Each takes up to 4 µs of a core and 1 kB of memory; Megatron's largest file has 245,000."""
+"""The most characters of a Python file. Each takes up to 4 µs and 1 kB; Megatron's largest file has 245,000."""
 
 
 def parse_python_file(path: Path) -> ast.Module | None:
-    """Parse a file; None as in `parse_python`. Raises TooLarge, and OSError if the file cannot be read."""
+    """Parse a Python file; None as in `parse_python`. Raise TooLarge, or OSError if the file cannot be read."""
     try:
         with path.open(encoding="utf-8") as stream:
             text = stream.read(MOST_PYTHON + 1)
@@ -89,7 +89,7 @@ def parse_python_file(path: Path) -> ast.Module | None:
 
 
 def parse_python(text: str) -> ast.Module | None:
-    """Parse a text; None if it is not Python, or too long or nested too deep to be parsed."""
+    """Parse Python; None if a text is not Python, or too long or too deeply nested to parse."""
     try:
         return ast.parse(text) if len(text) <= MOST_PYTHON else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep

@@ -1,7 +1,7 @@
-"""JSON of attrs classes, written and read by their fields, in order.
+"""Convert attrs classes to JSON and back by their fields, in order.
 
-A key is the field's name without a closing underscore (`from_` is written `from`). A field whose default is None or
-ABSENT is left out while it has that value.
+A key is the field's name without a trailing underscore (`from_` becomes `from`). A field whose default is None or
+ABSENT is omitted while it has that value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import attrs
 
 
 class Absent(Enum):
-    """The value of a key that is absent, if null means something else."""
+    """The value of a field whose key is absent, where null means something else."""
 
     ABSENT = "absent"
 
@@ -32,15 +32,15 @@ class JsonForm:
         __attrs_attrs__: ClassVar[tuple[attrs.Attribute[Any], ...]]
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary for `json.dumps`."""
+        """Return a dictionary for `json.dumps`."""
         values = ((f, getattr(self, f.name)) for f in attrs.fields(type(self)))
         return {key(f): _plain(v) for f, v in values if not (v is f.default and v in (None, ABSENT))}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the dictionary that `to_json` makes; unknown keys are ignored.
+        """Make an object from a dictionary of `to_json`; ignore unknown keys.
 
-        Raises ValueError if a key is missing or an object is of another type.
+        Raise ValueError if a key is missing or a value has another type.
         """
         if not isinstance(data, Mapping):
             raise ValueError(f"{cls.__name__} is not an object")
@@ -54,13 +54,13 @@ class JsonForm:
 
 
 def key(field: attrs.Attribute[Any]) -> str:
-    """The key of a field in JSON."""
+    """Return a field's key in JSON."""
     return field.name.rstrip("_")
 
 
 @cache
 def type_hints(cls: type[JsonForm]) -> dict[str, Any]:
-    """The evaluated annotations of a class's fields."""
+    """Return the evaluated annotations of a class's fields."""
     return get_type_hints(cls)
 
 
@@ -73,7 +73,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(hint: Any, data: Any) -> Any:
-    """Convert a value of JSON to the type of an annotation."""
+    """Convert a JSON value to an annotated type."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         inner = [a for a in args if a not in (type(None), Absent)]

@@ -1,6 +1,6 @@
-"""Limits of what planning may spend: seconds of a core, in any thread, and memory of the process.
+"""Limit what planning may use: core seconds of a thread, and memory of the process.
 
-The language server, the page of `serve` and the Python API set them. A command line has none: Ctrl-C ends it.
+The language server, the page of `serve` and the Python API set limits. The command line has none, as Ctrl-C ends it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import NamedTuple, Protocol
 
 
 class Part(Protocol):
-    """A part of the work: a run of a program, or a file."""
+    """A part of the work that an error can name: a run of a program, or a file."""
 
     @property
     def name(self) -> str: ...
 
 
 class File(NamedTuple):
-    """A file that somebody else wrote."""
+    """A file that somebody else wrote, as the part of the work."""
 
     name: str
 
 
 class TooLarge(KeyboardInterrupt):
-    """The work at a `part` is above a limit. It undoes what Ctrl-C undoes."""
+    """The work on `part` exceeds a limit. As a KeyboardInterrupt, it is cleaned up like Ctrl-C."""
 
     def __init__(self, limit: str, part: Part | None = None) -> None:
         super().__init__(limit)
@@ -37,20 +37,18 @@ class TooLarge(KeyboardInterrupt):
 
 _part: ContextVar[Part | None] = ContextVar("part", default=None)
 _megabytes: ContextVar[float] = ContextVar("megabytes", default=0)
-"""The limit of memory that holds in this thread; 0 without one."""
+"""This thread's memory limit in MB; 0 if there is none."""
 _check: ContextVar[Callable[[], None]] = ContextVar("check", default=lambda: None)
 
 
 def too_large(limit: str) -> TooLarge:
-    """Make the TooLarge exception of a limit; it names the part, such as a run or a file, that this thread is working
-    on.
-    """
+    """Return a TooLarge for a limit; it names the part (a run or a file) that this thread works on."""
     return TooLarge(limit, _part.get())
 
 
 @contextmanager
 def of_part(part: Part) -> Generator[None]:
-    """Let a limit that is reached in here name this part."""
+    """Name this part in any limit error raised inside."""
     token = _part.set(part)
     try:
         yield
@@ -67,13 +65,13 @@ def _too_much() -> TooLarge:
 
 
 def go_on() -> None:
-    """Raise what stops the search of this thread, if something does. The search calls it between its parts."""
+    """Raise TooLarge or another exception if this thread should stop; the search calls it between its steps."""
     _check.get()()
 
 
 @contextmanager
 def stopped_by(check: Callable[[], None]) -> Generator[None]:
-    """Let `go_on` call this."""
+    """Make `go_on` call `check` inside."""
     token = _check.set(check)
     try:
         yield
@@ -83,7 +81,7 @@ def stopped_by(check: Callable[[], None]) -> Generator[None]:
 
 @contextmanager
 def stopped_after(seconds: float) -> Generator[None]:
-    """Let `go_on` raise TooLarge once this thread has used so many seconds of a core."""
+    """Make `go_on` raise TooLarge once this thread has used so many core seconds inside."""
     end = time.thread_time() + seconds
 
     def check() -> None:
@@ -99,9 +97,9 @@ _one_at_a_time = threading.Lock()
 
 @contextmanager
 def within_memory(megabytes: float) -> Generator[None]:
-    """Raise TooLarge if so many MB more are allocated in here, where the kernel counts them (Linux).
+    """Raise TooLarge if more than so many further MB are allocated inside, where the kernel counts them (Linux).
 
-    The limit is the process's, so other threads meet it too, and of several threads one is in here at a time.
+    The limit applies to the whole process, so it also affects other threads; only one thread at a time may be inside.
     """
     try:
         with open("/proc/self/statm", encoding="ascii") as f:

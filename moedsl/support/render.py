@@ -1,5 +1,5 @@
-"""Write diagnostics for people, as text, and for code hosts, as SARIF. Both are made from their JSON form
-(`diagnostics.to_json`) and nothing else.
+"""Write diagnostics as text for people and as SARIF for code hosts, both from only their JSON form
+(`diagnostics.to_json`).
 
 error[parse.unexpected]: found `=`, expected an operator
   --> run.moe:7:12
@@ -20,21 +20,21 @@ from moedsl.support.diagnostics import pages
 from moedsl.support.text import HIDDEN, counted, visible
 
 WINDOW = 100
-"""The most columns of a source line, unless a terminal is narrower; a longer one is cut around the carets."""
+"""The most columns of a source line, unless the terminal is narrower; a longer line is cut around the carets."""
 NEAR = 4
-"""How many windows of characters are looked at on each side of the carets: some are drawn on top of others."""
+"""How many windows of characters to read on each side of the carets; some characters take no columns."""
 MARGIN = len("   |  ......")
-"""The columns that a source line does not have: those of its bar, and of the marks of what is cut."""
+"""Columns that are not for the source line: its bar, and the marks where it is cut."""
 TAB = 4
 _COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "place": "2", "head": "1"}
 PAINT = rf"\x1b\[(?:0|{'|'.join(_COLOURS.values())})m"
-"""The pattern of the colours that diagnostics and plans have."""
+"""The pattern of the colour codes in diagnostics and plans."""
 
 
 def render(diagnostic: Mapping[str, Any], *, colour: bool = False, window: int = WINDOW) -> str:
-    """Render one diagnostic, without a newline at its end. `colour` adds ANSI colours; the text is the same.
+    """Render one diagnostic, without a final newline. `colour` adds ANSI colours; the text stays the same.
 
-    The first label and others of its file are shown with their source, labels in other files in one line each.
+    The first label and others in its file appear with their source, labels in other files on one line each.
     """
     d, severity = diagnostic, diagnostic["severity"]
     head = paint(f"{severity}[{d['id']}]", severity, colour)
@@ -56,7 +56,7 @@ def render(diagnostic: Mapping[str, Any], *, colour: bool = False, window: int =
 
 
 def render_all(diagnostics: Iterable[Mapping[str, Any]], *, colour: bool = False, window: int = WINDOW) -> str:
-    """Render several with blank lines between them, and count more than one. Ends with a newline; "" for none."""
+    """Render diagnostics, separated by blank lines and counted if several, with a final newline; "" for none."""
     many = list(diagnostics)
     parts = [render(d, colour=colour, window=window) for d in many]
     counts = [(sum(d["severity"] == s for d in many), s) for s in ("error", "warning")]
@@ -67,17 +67,17 @@ def render_all(diagnostics: Iterable[Mapping[str, Any]], *, colour: bool = False
 
 
 def paint(text: str, name: str, colour: bool = True) -> str:
-    """Colour a text as diagnostics are."""
+    """Colour a text as in diagnostics."""
     return f"\x1b[{_COLOURS.get(name, '1')}m{text}\x1b[0m" if colour else text
 
 
 def printable(text: str) -> str:
-    """Escape what is not printable in a message, so that a file cannot control the terminal."""
+    """Escape unprintable characters of a message, so that a file cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in visible(text))
 
 
 def _value(value: Any) -> str:
-    """Write a value as in the language."""
+    """Format a value as the language writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -86,9 +86,9 @@ def _value(value: Any) -> str:
 
 
 def _source_lines(label: Mapping[str, Any], severity: str, colour: bool, window: int) -> list[str]:
-    """Render a line of source and its carets; a span over several lines is marked to the end of its first one.
+    """Render a source line and its carets; a span over several lines is marked to the end of its first line.
 
-    Only what is near the carets is looked at: a line may be very long.
+    Only the text near the carets is read, as a line may be very long.
     """
     if "source" not in label:
         return []
@@ -97,7 +97,7 @@ def _source_lines(label: Mapping[str, Any], severity: str, colour: bool, window:
     end = max(len(line) if several else label["end_column"] - 1, start + 1)
     near = max(0, start - NEAR * window)
     cells, widths = zip(*map(_cell, line[near : start + NEAR * window]), strict=True) if line[near:] else ((), ())
-    # All of a line that fits, else some columns before the carets and what has room after them
+    # Show the whole line if it fits, else some columns before the carets and as much as fits after them
     first, last = 0, len(widths)
     if sum(widths) > window:
         first = next(i for i in range(start - near + 1) if sum(widths[i : start - near]) <= window // 3)
@@ -116,8 +116,8 @@ def _source_lines(label: Mapping[str, Any], severity: str, colour: bool, window:
 
 
 def _cell(char: str) -> tuple[str, int]:
-    """The terminal's form of a character of the source, and its columns: a tab as spaces, a hidden character by its
-    code, 2 columns for wide East Asian characters and emoji, 0 for combining marks and joiners."""
+    """Return what the terminal shows for a source character, and its columns: a tab as spaces, a hidden character as
+    its code, 2 columns for wide East Asian characters and emoji, 0 for combining marks and joiners."""
     category = unicodedata.category(char)
     if char == "\t":
         return " " * TAB, TAB
@@ -136,7 +136,7 @@ Json = Mapping[str, Any]
 def sarif_log(diagnostics: Iterable[Json], version: str) -> Json:
     """Make the SARIF log of one run of moedsl.
 
-    A diagnostic's page describes it; a rule of the library has its reason and its sources.
+    Its rules are the diagnostics' ids, described by their pages; a library rule is described by its reason and sources.
     """
     found = list(diagnostics)
     ids = {d["id"]: d for d in found}
@@ -163,7 +163,7 @@ def sarif_log(diagnostics: Iterable[Json], version: str) -> Json:
 
 
 def _location(label: Json) -> Json:
-    """A place in a file; a text without one, such as that of -e, has no file name that a host could open."""
+    """Convert a label to a SARIF location; the text of -e has no file name that a host could open."""
     names = {"startLine": "line", "startColumn": "column", "endLine": "end_line", "endColumn": "end_column"}
     region = {theirs: label[ours] for theirs, ours in names.items() if ours in label}
     file = label["file"]

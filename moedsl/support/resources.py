@@ -1,6 +1,6 @@
-"""Find what lies on this machine: the files that ship with moedsl, other distributions, and the user's cache folder.
+"""Find files on this machine: those that ship with moedsl, other distributions, and the user's cache folder.
 
-The grammar, the stdlib and the examples are in a wheel in ``moedsl/_data``, in a checkout next to the package.
+The grammar, the stdlib and the examples are in ``moedsl/_data`` in a wheel, next to the package in a checkout.
 """
 
 from __future__ import annotations
@@ -15,42 +15,45 @@ DOCUMENTS = "documents"
 
 
 def installed() -> bool:
-    """Whether this is an installed wheel, no checkout."""
+    """Whether this is an installed wheel, not a checkout."""
     return (PACKAGE / "_data" / "grammar").is_dir()
 
 
 def data_dir(name: str) -> Path:
-    """The directory of `name` (``grammar``, ``stdlib`` or ``examples``)."""
+    """Return the directory of `name` (``grammar``, ``stdlib`` or ``examples``)."""
     return PACKAGE / "_data" / name if installed() else PACKAGE.parent / name
 
 
 def grammar_file() -> Path:
-    """The one grammar of .moe files."""
+    """Return the grammar of .moe files."""
     return data_dir("grammar") / "moe.lark"
 
 
 def stdlib_dir() -> Path:
-    """The root folder of the stdlib. Diagnostics show its files with paths relative to this folder's parent."""
+    """Return the root folder of the stdlib. Diagnostics show its files as paths relative to this folder's parent."""
     return data_dir("stdlib")
 
 
 def stdlib_files() -> list[Path]:
-    """Every .moe file of the stdlib that a plan needs, sorted by path."""
+    """Return every .moe file of the stdlib that a plan needs, sorted by path."""
     return sorted(path for path in stdlib_dir().glob("*/*.moe") if path.parent.name != DOCUMENTS)
 
 
 def document_files() -> list[Path]:
-    """The .moe files of the documents' claims, sorted by path."""
+    """Return the .moe files with the documents' claims, sorted by path."""
     return sorted((stdlib_dir() / DOCUMENTS).glob("*.moe"))
 
 
 def example_files() -> list[Path]:
-    """The .moe files of the examples, sorted by path."""
+    """Return the examples' .moe files, sorted by path."""
     return sorted(data_dir("examples").rglob("*.moe"))
 
 
 def installed_version(name: str) -> str | None:
-    """The version in the name of the first ``NAME-VERSION.dist-info`` on the path: importlib.metadata is slow."""
+    """Read the version of a package from the first ``NAME-VERSION.dist-info`` on the path; None if it is not installed.
+
+    importlib.metadata would be slower.
+    """
     for entry in filter(os.path.isdir, sys.path):
         for found in os.listdir(entry):
             if found.startswith(f"{name}-") and found.endswith(".dist-info"):
@@ -59,10 +62,10 @@ def installed_version(name: str) -> str | None:
 
 
 def child_environment() -> dict[str, str]:
-    """The environment of this process for a child Python and all that the child starts.
+    """Return this process's environment, changed for a child Python and its children.
 
-    It does not search the working directory for modules: a `torch.py` may lie there. The child finds the same moedsl,
-    even if this process found it in the working directory.
+    They do not search the working directory for modules, as it may contain a `torch.py`, but find the same moedsl, even
+    if this process found it in the working directory.
     """
     root, path = str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")
     first = [] if root in sys.path[1:] else [root]
@@ -70,27 +73,27 @@ def child_environment() -> dict[str, str]:
 
 
 _ME = os.getuid() if hasattr(os, "getuid") else 0
-"""This user; where files have no owner, their owner is 0."""
+"""This user's id; 0 where files have no owners."""
 
 
 def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/moedsl``, else ``~/.cache/moedsl``."""
+    """Return ``$XDG_CACHE_HOME/moedsl``, else ``~/.cache/moedsl``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path(os.path.expanduser("~")) / ".cache") / "moedsl"
 
 
 def is_private(directory: Path) -> bool:
-    """Whether only this user may write to a directory, and nobody else but root may replace it or one above it."""
+    """Whether only this user may write to a directory, and only this user or root may replace it or a parent."""
     found, above = directory.stat(), {*directory.absolute().parents, *directory.resolve().parents}
     only_ours = found.st_uid == _ME and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return only_ours and all(_keeps(p.lstat()) for p in above)
 
 
 def _keeps(found: os.stat_result) -> bool:
-    """Whether nobody else can replace what is in a directory, or the target of a link.
+    """Whether only this user or root can replace what a directory contains, or where a link points.
 
-    In a sticky directory only an entry's owner can. A group with the user's number is the user's own, and where users
-    have such groups, folders are usually writable to them.
+    In a sticky directory only an entry's owner can replace it. A group with the user's number is the user's own group,
+    to which folders are usually writable.
     """
     others = stat.S_IWOTH if found.st_gid == _ME else stat.S_IWOTH | stat.S_IWGRP
     shared = found.st_mode & others and not found.st_mode & stat.S_ISVTX and not stat.S_ISLNK(found.st_mode)

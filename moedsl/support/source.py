@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 
 def of_stdlib(file: str) -> bool:
-    """Whether a file is one of the stdlib, by its name in diagnostics."""
+    """Whether a file, by its name in diagnostics, belongs to the stdlib."""
     return file.startswith("stdlib/")
 
 
@@ -21,11 +21,11 @@ class Span(NamedTuple):
     end: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a tuple, which is read back without a call of Python."""
+        """Pickle as a tuple, which unpickles without running Python code."""
         return tuple.__new__, (Span, (self.file, self.start, self.end))
 
     def to(self, other: Span) -> Span:
-        """The smallest span that covers both."""
+        """Return the smallest span that covers both."""
         return Span(self.file, min(self.start, other.start), max(self.end, other.end))
 
 
@@ -37,19 +37,19 @@ class Source:
     text: str = field(repr=False)
 
     def position(self, offset: int) -> tuple[int, int]:
-        """The line and column of a code-point offset, both counted from 1."""
+        """Return the line and column of a code-point offset, both counted from 1."""
         before = self.text[:offset]
         line = before.count("\n") + 1
         return line, offset - (before.rfind("\n") + 1) + 1
 
     def line(self, number: int) -> str:
-        """The text of a line counted from 1, without its newline."""
+        """Return the text of a line, counted from 1, without its newline; empty if there is no such line."""
         lines = self.text.split("\n")
         return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
 
 
 def place_of(span: Span, sources: Mapping[str, Source]) -> dict[str, Any]:
-    """Write a place as ``{file, line, text}`` with the text of its first line; line 0 if the source is unknown."""
+    """Convert a span to ``{file, line, text}`` with the text on its first line; line 0 if the source is unknown."""
     source = sources.get(span.file)
     if source is None:
         return {"file": span.file, "line": 0, "text": ""}

@@ -1,6 +1,6 @@
-"""Draw charts as SVG: round values for the ticks of an axis, and the elements of a picture.
+"""Draw charts as SVG: choose round values for an axis's ticks, and write the elements of a picture.
 
-The report of a plan, the picture of `moedsl tune` and the page of `moedsl watch` are drawn with this module.
+Used for the report of a plan, the picture of `moedsl tune` and the page of `moedsl watch`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Point = tuple[float, float]
 
 
 def linear(low: float, high: float) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten from `low` to `high`, at most six; both ends if they are equal."""
+    """Return at most six ticks: multiples of 1, 2 or 5 times a power of ten; only `low` if both ends are equal."""
     if high <= low:
         return [low]
     rough = (high - low) / _MOST
@@ -28,26 +28,26 @@ def linear(low: float, high: float) -> list[float]:
 
 
 def doubles(low: float, high: float) -> list[float]:
-    """Powers of two times `low` up to `high`, at most seven."""
+    """Return at most seven ticks: powers of two times `low`, up to `high`."""
     many = math.log2(high / low)
     every = max(math.ceil(many / _MOST), 1)
     return [low * 2.0 ** (every * n) for n in range(math.floor(many / every + 1e-9) + 1)]
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Values of 1, 2 and 5 times powers of ten from `low` to `high`; closer ones where it has few."""
+    """Return ticks of a logarithmic axis: 1, 2 and 5 times powers of ten; as `linear` if these are too few."""
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     found = [m * 10.0**n for n in powers for m in (1, 2, 5) if low <= m * 10.0**n <= high]
     return found if len(found) > 2 else linear(low, high)
 
 
 def shares(whole: float) -> list[dict[str, Any]]:
-    """The ticks of an axis that starts at 0, each at its percentage of the whole."""
+    """Return the ticks of an axis from 0 to `whole`, each with its position in percent."""
     return [{"at": t / whole * 100, "text": f"{t:g}"} for t in linear(0, whole)]
 
 
 def element(name: str, *inside: str, **attributes: object) -> str:
-    """Write an element around others. A `_` in the name of an attribute is a `-`; floats have one decimal."""
+    """Write an element around others. A `_` in an attribute's name becomes `-`; floats have one decimal."""
     written = "".join(
         f' {n.replace("_", "-")}="{f"{v:.1f}" if isinstance(v, float) else escape(str(v))}"'
         for n, v in attributes.items()
@@ -61,7 +61,7 @@ def polyline(points: Iterable[Point], **attributes: object) -> str:
 
 
 def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> str:
-    """Write a whole file on white ground, with a title for readers that do not see it."""
+    """Write a whole SVG file on a white background, with a title for screen readers."""
     ground = element("rect", width=width, height=height, fill="#fff")
     inside = "\n".join(["", element("title", escape(title)), ground, *shapes, ""])
     head = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {width} {height}", "font_size": 12}
@@ -70,7 +70,7 @@ def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> s
 
 @frozen
 class Area:
-    """The part of a picture in which values are drawn: its place in pixels, and the values at its corners."""
+    """The part of a picture where values are drawn: its position and size in pixels, and the values at its corners."""
 
     left: float
     top: float
@@ -82,7 +82,7 @@ class Area:
     """x and y of the upper right corner."""
 
     def at(self, x: float, y: float) -> Point:
-        """The pixels of a value; an axis without extent has all its values at its start."""
+        """Return the pixel position of a value; an axis whose ends are equal has its value at its start."""
         across = (x - self.lowest[0]) * self.width / ((self.highest[0] - self.lowest[0]) or 1.0)
         up = (y - self.lowest[1]) * self.height / ((self.highest[1] - self.lowest[1]) or 1.0)
         return self.left + across, self.top + self.height - up

@@ -1,4 +1,4 @@
-"""Format text for a terminal: tables, paragraphs, amounts in messages, and characters that must be made visible."""
+"""Format text for a terminal: tables, paragraphs, amounts in messages, and hidden characters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from contextvars import ContextVar
 WIDTH = 100
 """The most characters of a line."""
 _ROOM: ContextVar[int | None] = ContextVar("room", default=None)
-"""The columns of the terminal that a text is made for."""
+"""The columns of the terminal that a text is formatted for; None if unknown."""
 
 
 @contextmanager
 def made_for(room: int | None) -> Generator[None]:
-    """Wrap paragraphs for a terminal of so many columns, if it is narrower than they would be."""
+    """Wrap paragraphs inside to at most so many columns of a terminal."""
     token = _ROOM.set(room)
     try:
         yield
@@ -32,39 +32,39 @@ def wrapped(text: str, first: str = "  ", rest: str | None = None, width: int = 
 
 
 def table(rows: Sequence[Sequence[str]], sides: str = "r") -> list[str]:
-    """Align columns. Each letter of `sides` is a column's, `l` or `r`; the last one also holds for those after it."""
+    """Align columns: each letter of `sides`, `l` or `r`, is for one column, the last also for all further columns."""
     columns = max(map(len, rows), default=0)
     left = [s == "l" for s in sides.ljust(columns, sides[-1])]
-    # What ends its row on the left needs no room: the columns of other rows do not grow with it.
+    # A left-aligned cell that ends its row does not widen its column in other rows.
     widths = [max((len(r[i]) for r in rows if len(r) > i + left[i]), default=0) for i in range(columns)]
     cells = ([c.ljust(w) if x else c.rjust(w) for c, w, x in zip(r, widths, left, strict=False)] for r in rows)
     return [("  " + "  ".join(r)).rstrip() for r in cells]
 
 
 def titled(title: str, lines: Iterable[str]) -> str:
-    """Print lines below a title; nothing without lines."""
+    """Return lines below a title; "" if there are no lines."""
     below = "\n".join(lines)
     return f"{title}\n{below}" if below else ""
 
 
 def bar(share: float, width: int, upper: float = 0.0) -> str:
-    """Draw a share of 1 as a bar: `#` up to it, `=` from there up to `upper`."""
+    """Draw a share from 0 to 1 as a bar: `#` up to it, `=` from there to `upper`."""
     known, possible = (round(width * min(max(s, 0.0), 1.0)) for s in (share, upper))
     return f"[{'#' * known}{'=' * (possible - known)}".ljust(width + 1, ".") + "]"
 
 
 def counted(n: int, noun: str, form: str = "d") -> str:
-    """Count things: 1 line, 2 lines, 3 batches; `form` writes the number."""
+    """Format a count with its noun: 1 line, 2 lines, 3 batches; `form` is the number's format."""
     return f"{n:{form}} {noun}{'' if n == 1 else 'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def tokens(n: int) -> str:
-    """Write a length as a run file does: 131072 is 128k."""
+    """Format a sequence length as in a run file: 131072 is 128k."""
     return f"{n // 1024}k" if n and n % 1024 == 0 else str(n)
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Write numbers as ranges: `0-3, 7`."""
+    """Format numbers as ranges: `0-3, 7`."""
     out: list[list[int]] = []
     for n in sorted({*numbers}):
         if out and n == out[-1][1] + 1:
@@ -75,7 +75,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time in its largest unit: 45 s, 5.2 min, 3.1 h, 12 days."""
+    """Format a time in its largest unit: 45 s, 5.2 min, 3.1 h, 12 days."""
     for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= length * (2 if unit == "days" else 1):
             return f"{seconds / length:.3g} {unit}" if seconds < 1000 * length else f"{seconds / length:,.0f} {unit}"
@@ -83,22 +83,22 @@ def duration(seconds: float) -> str:
 
 
 def size(gigabytes: float) -> str:
-    """Write a size on a file system: 850 GB, 14.4 TB."""
+    """Format a file size: 850 GB, 14.4 TB."""
     return f"{gigabytes / 1000:.3g} TB" if gigabytes >= 1000 else f"{gigabytes:.3g} GB"
 
 
 CLOSE = "within the error, "
-"""Before a difference that the estimate cannot tell from none."""
+"""The prefix of a difference that is smaller than the estimate's error."""
 
 
 def change(step_time: float, gib: float, close: bool = False) -> str:
-    """Say what a change costs: the share by which a step grows, and the memory. If the estimate cannot tell the two
-    steps apart, they are `close`."""
+    """Describe what a change costs in step time (a share) and memory. `close`: the estimate cannot tell the steps
+    apart."""
     return f"{CLOSE * close}{100 * step_time:+.1f}% step time, {gib:+.1f} GiB"
 
 
 def short(rule: str) -> str:
-    """Take the stdlib's `std.` off the id of a rule."""
+    """Remove the stdlib's `std.` from a rule's id."""
     return rule.removeprefix("std.")
 
 
@@ -106,15 +106,15 @@ HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202f\u2060-\u2064\u2066-\u2069\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
-"""Controls except tab and newline, marks of writing direction, separators and spaces that look like others or like
-nothing, tag characters, and bytes of a file name that are not UTF-8."""
+"""Control characters except tab and newline, marks of writing direction, separators and spaces that are invisible or
+look like others, tag characters, and bytes of file names that are not UTF-8."""
 
 
 def visible(text: str) -> str:
-    r"""Replace these characters by their codes: ``\x1b``, ``<U+202E>``."""
+    r"""Replace the characters that `HIDDEN` matches by their codes: ``\x1b``, ``<U+202E>``."""
     return HIDDEN.sub(lambda m: f"\\x{ord(m[0]):02x}" if ord(m[0]) < 0x100 else f"<U+{ord(m[0]):04X}>", text)
 
 
 def in_json(text: str) -> str:
-    """Replace the characters that `HIDDEN` matches by escapes of JSON (`\\uXXXX`), which a reader of JSON restores."""
+    """Replace the characters that `HIDDEN` matches by JSON escapes (`\\uXXXX`), which a JSON reader restores."""
     return HIDDEN.sub(lambda m: re.sub("....", r"\\u\g<0>", m[0].encode("utf-16-be", "surrogatepass").hex()), text)

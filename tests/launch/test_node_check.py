@@ -310,7 +310,7 @@ def test_a_bad_node_is_named_and_left_out(run_file: Path, capsys: Capture) -> No
     assert "n2: excluded from now on" in said.err
     assert code == 0, said.err
     bad, good = said.out.split()
-    assert main(["diagnose", bad]) == 0
+    assert main(["diagnose", bad]) == 1
     assert "std.preflight_failures.preflight_node" in capsys.readouterr().out
     assert main(["logs", good]) == 0
     log = capsys.readouterr().out

@@ -166,10 +166,10 @@ def test_a_sweep_of_three_has_one_table(login_node: Path, run_file: Path, capsys
     assert one["predicted"]["useful_tokens_per_s_per_gpu"] > 0
     (c,) = data["comparisons"]
     assert (c["axis"], c["winner"], c["beyond_spread"]) == ("micro_batch", two["name"], True)
-    assert main(["diagnose", id]) == 0
+    assert main(["diagnose", id]) == 1
     (said,) = [part for part in capsys.readouterr().out.split("\n\n") if "first to fail" in part]
     assert "first to fail: rank 3 on n" in said and "torch.OutOfMemoryError" in said
-    assert main(["diagnose", id, "--json"]) == 0
+    assert main(["diagnose", id, "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["experiment"] == id
     assert [r["first_failure"]["rank"] for r in data["logs"] if r["first_failure"]] == [3]

@@ -187,7 +187,7 @@ def test_the_one_rank_of_64_that_fails_is_named(moedsl: Cli, tmp_path: Path, cap
     assert "(std.memory_failures.out_of_memory)" in said.err
     assert f"\n  moedsl diagnose {id}\n" in said.err
     assert "| Terminated" not in said.err
-    assert moedsl("diagnose", id) == 0
+    assert moedsl("diagnose", id) == 1
     assert "first to fail: rank 37 on n10" in capsys.readouterr().out
     assert moedsl("jobs", id) == 0
     ranks = Path(capsys.readouterr().out.split()[-1]) / "ranks"

@@ -2,7 +2,7 @@
 add`.
 
 The tables are in `families.py`. A key that no table names is refused: a wrongly declared model would be planned wrongly
-without notice. A declaration has facts in a fixed order, each line with the fields of its source.
+without notice. A declaration lists facts in a fixed order, and each line cites the fields that it was read from.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Result = tuple[str | None, tuple[Diagnostic, ...]]
 LARGEST = 4 << 20
 """The most bytes of a configuration; real ones have a few thousand."""
 _CACHED = re.compile(r"/models--([^/]+--[^/]+)/snapshots/([0-9a-f]{40})/[^/]+$")
-"""A file in the hub's cache: the model, with two dashes for the slash, and the commit."""
+"""A path in the hub's cache: the model, with two dashes for the slash, and the commit."""
 _NO_EXPERTS = "not a mixture of experts"
 
 
@@ -42,13 +42,13 @@ def add(
     ignored: Collection[str] = (),
     known: Collection[str] = (),
 ) -> Result:
-    """Read the configuration at `path` and make its declaration; nothing is written.
+    """Read the configuration at `path`, and return its declaration; nothing is written.
 
-    `hf` is the Hugging Face id. By default it is read from the place in the hub's cache, which also tells the commit,
-    from the file (`_meta.hf_id`, `_name_or_path`) or from the names of file and folder (``ORG--NAME/config.json``,
-    ``ORG__NAME.json``); failing that, it is the absolute path of the folder of a ``config.json``. Without a `name`, the
-    model has the stdlib's name of that id, or its last word. `ignored` are unknown fields that the user knows to change
-    nothing; `known` are the names of models that are declared already.
+    `hf` is the Hugging Face id. By default it comes from the path in the hub's cache, which also gives the commit; else
+    from the file (`_meta.hf_id`, `_name_or_path`); else from the names of file and folder (``ORG--NAME/config.json``,
+    ``ORG__NAME.json``); else it is the absolute path of the folder of a ``config.json``. `name` defaults to the
+    stdlib's name for the id, else to one made from the id's last component. `ignored` are unknown fields that the user
+    knows to change nothing; `known` are the names of models that are declared already.
     """
     loaded = _load(path, known)
     if isinstance(loaded, Diagnostic):
@@ -73,8 +73,8 @@ def declaration(
 ) -> Result:
     """Make the .moe text of a configuration, or None and an error for each unsupported field.
 
-    `config` is a parsed ``config.json`` or ``{"_meta": ..., "config": ...}``; `commit` is that of the file, by default
-    the one that Bridge's recipes take. A text can have a warning.
+    `config` is a parsed ``config.json`` or ``{"_meta": ..., "config": ...}``; `commit` is the file's commit, by default
+    the one that Bridge's recipes use. The text may come with warnings.
     """
     if not isinstance(config, Mapping):
         return None, (error("import.not_object", value=show(config)),)
@@ -125,7 +125,7 @@ class Fact:
 
     @property
     def literal(self) -> str:
-        """The value as the language writes it; of words only a pattern has quotes."""
+        """The value as the language writes it; only a layer pattern has quotes."""
         text = json.dumps(self.value)
         return text if isinstance(self.rule, Pattern) else text.strip('"')
 
@@ -138,7 +138,8 @@ def _read_facts(
 ) -> tuple[Facts, Facts, list[Diagnostic]]:
     """Read the facts of the language model and of the vision tower, and the refusals.
 
-    The language model is at the top level, or in `text_config` below facts and checks of the top level.
+    The language model is at the top level, or in `text_config`; then the top level may have facts and checks of its
+    own.
     """
     top, text, tower = Fields({}), Fields(config), Fields({})
     if table.vision or table.language:
@@ -198,7 +199,7 @@ _WITHOUT = {
     "mamba_heads": 0, "mamba_groups": 1, "linear_key_heads": 1, "linear_value_heads": 0, "linear_every": 1,
     "mtp_layers": 0, "attention": "", "dense_layers": 0, "layer_pattern": "E",
 }  # fmt: skip
-"""Facts with which a model that does not have them contradicts nothing."""
+"""Neutral values for facts that a model does not have: no check in `_sane` refuses them."""
 
 
 def _sane(facts: Facts, fields: Fields) -> list[Diagnostic]:
@@ -257,15 +258,15 @@ def _sign(key: str) -> str | None:
 
 
 def _holds(config: Mapping[str, Any], path: str) -> bool:
-    """Whether a configuration has a field, also in a nested object."""
+    """Whether a configuration has the field at a dotted path."""
     here, _, rest = path.partition(".")
     value = config.get(here)
     return here in config and (not rest or (isinstance(value, Mapping) and _holds(value, rest)))
 
 
 def _load(path: Path, known: Collection[str]) -> tuple[Source, Any] | Diagnostic:
-    """Read a file of JSON; without one, the diagnostic suggests what to name instead of a folder, of a model that is
-    built in, or of an id of the Hub."""
+    """Read a JSON file; if it cannot be opened, the diagnostic says what to name instead of a folder, a built-in model
+    or an id of the Hub."""
     try:
         refuse_special(path)
         with path.open("rb") as file:
@@ -297,7 +298,7 @@ def _load(path: Path, known: Collection[str]) -> tuple[Source, Any] | Diagnostic
 
 
 def _id_of(whole: Any, path: Path) -> str | None:
-    """The Hugging Face id in the file, or in its path."""
+    """Return the Hugging Face id in the file, or in its path."""
     if not isinstance(whole, Mapping):
         return str(path)
     meta = whole.get("_meta")
@@ -337,7 +338,7 @@ _LINES = """
     experts topk expert_hidden | moe_latent | routing_groups topk_groups | shared_expert_hidden |
     shared_expert_gate | mtp_layers mtp_pattern | mtp_repeated mtp_dense
 """
-"""The facts of each line of a declaration, in order."""
+"""The facts on each line of a declaration, in order."""
 _VISION_LINES = """
     layers hidden ffn_hidden heads | patch temporal_patch merge in_channels | positions | out_hidden |
     final_norm replicated pooled | deepstack | image_tokens
@@ -349,7 +350,7 @@ def write(
 ) -> str:
     """Write the declaration as canonical .moe text, ending with a newline; the same facts give the same bytes.
 
-    `revision` is a commit of the model with its source.
+    `revision` is a commit of the model with its citation.
     """
     out = [f"# Written by `moedsl models add` from the config.json of {hf}.", *(f"# {note}" for note in notes)]
     out += [f"model {name} {{", f'  hf "{hf}"']
@@ -360,7 +361,8 @@ def write(
 
 
 def _block(lines: str, facts: Facts, cls: type[Any], indent: str) -> Iterator[str]:
-    """Write the facts that are not their defaults; the sources of a line go below it if it would be long."""
+    """Yield the lines of facts that differ from their defaults; citations that make a line too long go on the next
+    one."""
     defaults = {a.name: a.default for a in attrs.fields(cls)}
     for line in lines.split("|"):
         named = {name: facts[name] for name in line.split() if name in facts}

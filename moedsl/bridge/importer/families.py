@@ -1,4 +1,4 @@
-"""List what the importer reads of each Hugging Face `model_type`: tables, no code.
+"""List what the importer reads for each Hugging Face `model_type`: tables, no code.
 
 Line numbers cite Megatron Bridge 0.6.2, below ``megatron/bridge/``.
 """
@@ -44,7 +44,7 @@ from moedsl.bridge.importer.rules import (
 
 
 def _ints(**keys: str) -> dict[str, Rule]:
-    """The facts that are whole numbers, each with its key."""
+    """Make a rule for each fact that is a whole number, from its key."""
     return {fact: Int(key) for fact, key in keys.items()}
 
 
@@ -79,7 +79,7 @@ _NO_Q_LORA = (
 
 
 def _mla(bridge: str, qk_norm: int, mla: int) -> dict[str, Rule]:
-    """The DeepSeek architecture: latent attention, leading dense layers, shared experts."""
+    """Make the rules of the DeepSeek architecture: latent attention, leading dense layers, shared experts."""
     return {
         **_CORE,
         "head_dim": Int("qk_rope_head_dim"),
@@ -128,7 +128,7 @@ _TIED_ABOVE = Only("tie_word_embeddings", (False,), "it is read at the top of th
 
 
 def _gated_delta(bridge: str, qk_norm: int, gate: int, shared: int) -> Mapping[str, Rule]:
-    """Layers of a gated delta net with a gated full attention in between, experts in each."""
+    """Make the rules of layers with a gated delta net, gated full attention in between, and experts in each layer."""
     return {
         **_CORE,
         "qk_norm": Const(True, f"{bridge}:{qk_norm}"),
@@ -206,7 +206,7 @@ _GPT_OSS_BIAS = Const(True, "models/gpt_oss/gpt_oss_bridge.py:62")
 _M3 = "models/minimax_m3/minimax_m3_bridge.py"
 _K25 = "models/kimi_vl/kimi_k25_vl_bridge.py"
 _MOON = "models/kimi_vl/modeling_kimi_k25_vl.py:157"
-"""Where Bridge loads the tower from the model's repository."""
+"""The line where Bridge loads the vision tower from the model's repository."""
 
 _STEP = "models/stepfun/step35"
 
@@ -573,8 +573,8 @@ PLUMBING = (
     Only("pruned_heads", ({},), "all layers must be alike"),
     Only("mlp_bias", (False,), "biases are what Megatron Bridge makes them for a family"),
 )
-"""Checks that every configuration gets."""
+"""Checks for every configuration."""
 
 FLAT: Mapping[str, str] = {"minimax_m3": "minimax_m3_vl"}
-"""The family of which a `model_type` is the language model alone, with its fields at the top level. NVIDIA's
-aiconfigurator writes such files; the Hub's file has them in `text_config`."""
+"""`model_type` of a language model alone, with its fields at the top level -> the family that it belongs to. NVIDIA's
+aiconfigurator writes such files; the Hub's file has these fields in `text_config`."""

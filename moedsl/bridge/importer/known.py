@@ -1,4 +1,5 @@
-"""List what the importer knows by name: names of models, keys without meaning, and families that cannot be imported.
+"""List what the importer knows by name: names of models, keys that change no fact, and families that cannot be
+imported.
 
 Line numbers cite Megatron Bridge 0.6.2, below ``megatron/bridge/``, and Megatron-Core 0.19.2, below ``megatron/core/``.
 """
@@ -43,7 +44,7 @@ NAMES: Mapping[str, str] = {
     "zai-org/GLM-4.5": "glm45_355b",
     "zai-org/GLM-4.5-Air": "glm45_air_106b",
 }
-"""Names that Megatron Bridge's recipes use for a Hugging Face id."""
+"""Hugging Face id -> the name that Megatron Bridge's recipes use."""
 
 REVISIONS: Mapping[str, tuple[str, str]] = {
     "zai-org/GLM-5.2": ("4d67f66cc64d3219133b767c253b2ad1425c6c88", 'bridge "recipes/glm/gb200/glm5.py:30"'),
@@ -57,7 +58,7 @@ REVISIONS: Mapping[str, tuple[str, str]] = {
         'bridge "recipes/nemotronh/h100/nemotron_3_nano.py:37"',
     ),
 }
-"""Commits that Megatron Bridge's recipes take for a Hugging Face id, each with its line."""
+"""Hugging Face id -> the commit that Megatron Bridge's recipes use, with its line."""
 
 
 _GROUPS = {
@@ -107,12 +108,12 @@ _GROUPS = {
 }
 
 HARMLESS: Mapping[str, str] = {key: why for why, keys in _GROUPS.items() for key in keys.split()}
-"""The reason for each key. A family that reads one of these keys has it in its own table."""
+"""Ignored key -> the reason. A family that reads one of these keys has it in its own table."""
 
 
 @frozen
 class Unsupported:
-    """One `model_type`: models of it, and why there is no declaration of them."""
+    """A `model_type` that cannot be imported: its models, and the reason."""
 
     models: str
     why: str

@@ -30,15 +30,15 @@ class Fields:
     known: set[str] = field(factory=set)
     problems: list[Diagnostic] = field(factory=list)
     text: Fields | None = None
-    """The language model's, of a vision tower."""
+    """The language model's fields, if these are a vision tower's."""
 
     @property
     def layers(self) -> Any:
-        """The number of layers, if the configuration states it; any JSON value."""
+        """The number of layers as the configuration states it: any JSON value, or None."""
         return self.config.get("num_hidden_layers")
 
     def refuse(self, id: str, key: str, message: str, **more: Any) -> None:
-        """Record one refusal; `values` of the diagnostic hold the field's path and its value."""
+        """Record one refusal; the diagnostic's `values` have the field's path and its value."""
         values = {"field": self.path + key, "value": self.config.get(key)}
         self.problems.append(error(id, f"{self.path}{key}: {message}", values=values, **more))
 
@@ -56,7 +56,7 @@ class Fields:
         return self.config.get(key)
 
     def present(self, *keys: str) -> tuple[str, ...]:
-        """The keys that have a value."""
+        """Return those of the keys that have a value."""
         return tuple(key for key in keys if self.config.get(key) is not None)
 
     def integer(self, key: str, least: int = 1, absent: int | None = None, null: int | None = None) -> int:
@@ -83,7 +83,8 @@ class Fields:
         return value is True
 
     def _stand_in(self, key: str, absent: int | None, null: int | None, mistake: int) -> int:
-        """What replaces a missing key, or JSON's null; if nothing does, record it and return `mistake`."""
+        """Return `absent` for a missing key, `null` for JSON's null; if that is None, record it and return
+        `mistake`."""
         stand_in = null if key in self.config else absent
         if stand_in is not None:
             return stand_in
@@ -94,7 +95,7 @@ class Fields:
         return mistake
 
     def unknown(self) -> list[str]:
-        """Keys with a value that nothing has read; keys with a leading underscore are notes of the library."""
+        """List the keys with a value that no rule has read; keys with a leading underscore are notes of the library."""
         return [k for k, v in self.config.items() if k not in self.known and v is not None and not k.startswith("_")]
 
 
@@ -121,11 +122,11 @@ class Rule:
     key: str
 
     def keys(self, fields: Fields) -> tuple[str, ...]:
-        """The keys that the declaration cites: of those that the rule can read, the ones that have a value."""
+        """Return the keys that the declaration cites: those of the rule's keys that have a value."""
         return (self.key,)
 
     def settled(self, fields: Fields) -> Rule:
-        """The rule that reads this configuration."""
+        """Return the rule that reads this configuration: this one, or its alternative."""
         return self
 
     def read(self, fields: Fields) -> Value:
@@ -135,7 +136,7 @@ class Rule:
 
 @frozen
 class Indexes(Rule):
-    """A list of layer numbers."""
+    """Read a list of layer numbers."""
 
     key: str
 
@@ -149,8 +150,11 @@ class Indexes(Rule):
 
 @frozen
 class Windows(Rule):
-    """Read how often a layer has full attention among windowed layers. `always` is the number that Bridge builds of any
-    configuration; `again` is a key that repeats the list, one letter for each layer of a group."""
+    """Read n where each n-th layer has full attention and the other layers have a window.
+
+    `always` is the n that Bridge builds for any configuration; `again` is a key that repeats the pattern, one letter
+    for each layer of a group.
+    """
 
     key: str = "layer_types"
     always: int = 0
@@ -172,8 +176,8 @@ class Windows(Rule):
 
 @frozen
 class Firsts(Rule):
-    """Read how often a layer has full attention, the first of each group among windowed layers, in a list that may name
-    the MTP layers too."""
+    """Read n where the first of each n layers has full attention and the others a window; the list may include MTP
+    layers."""
 
     key: str = "layer_types"
     ahead: str = "num_nextn_predict_layers"
@@ -188,7 +192,7 @@ class Firsts(Rule):
 
 
 def listed_firsts(every: int, layers: int) -> list[str]:
-    """Name every layer: full attention for the first of each `every`, a window for the rest."""
+    """List each layer's kind: full attention for the first of each `every`, a window for the rest."""
     return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
 
 
@@ -200,13 +204,14 @@ def full_every(kinds: Any, layers: Any, other: str) -> int:
 
 
 def listed_kinds(every: int, layers: int, other: str) -> list[str]:
-    """Name every layer: full attention for each n-th, `other` for the rest."""
+    """List each layer's kind: full attention for each n-th, `other` for the rest."""
     return [other if i % every else "full_attention" for i in range(1, layers + 1)]
 
 
 @frozen
 class Leading(Rule):
-    """Count the dense layers before those with experts: a number, and a list of all layers that agrees with it."""
+    """Read the number of dense layers before the layers with experts: a number, a list of all layers, or both if they
+    agree."""
 
     key: str
     listed: str
@@ -227,17 +232,18 @@ class Leading(Rule):
 
 
 def listed_mlps(dense: int, layers: int) -> list[str]:
-    """Name every layer: `dense` ones, then those with experts."""
+    """List each layer's kind: `dense` ones, then `sparse` ones with experts."""
     return ["dense"] * dense + ["sparse"] * (layers - dense)
 
 
 LONGEST = 9
-"""Digits of a layer's number; no real one has so many."""
+"""More digits than the number of any real layer has."""
 
 
 @frozen
 class Numbers(Rule):
-    """Count the dense layers before those with experts, whose numbers are a list, or a text with commas."""
+    """Read the number of leading dense layers from the numbers of the layers with experts: a list, or a text with
+    commas."""
 
     key: str
 
@@ -253,14 +259,15 @@ class Numbers(Rule):
 
 
 def numbered(dense: int, layers: int) -> str:
-    """Name the layers after `dense` leading ones by number."""
+    """Join the numbers of the layers after `dense` leading ones with commas."""
     return ",".join(str(i) for i in range(dense, layers))
 
 
 @frozen
 class Zeros(Rule):
-    """Read the number of leading layers that a list of 0 and 1, one for each layer, marks 0. With `alone`, a 0 after
-    them is refused. `number` is a second key that may state the count and has to agree.
+    """Read the number of leading zeros in a list of 0 and 1, one for each layer.
+
+    With `alone`, a later 0 is refused. `number` is a second key that may state the count and has to agree.
     """
 
     key: str
@@ -287,8 +294,10 @@ def leading_zeros(zeros: int, layers: int) -> list[int]:
 
 @frozen
 class Marked(Rule):
-    """Read how often a layer has full attention, 0, in a list with 1 for a window, after the leading layers with full
-    attention."""
+    """Read n where each n-th layer has full attention, from a list with 0 for full attention and 1 for a window.
+
+    Leading layers may have full attention too.
+    """
 
     key: str
 
@@ -309,8 +318,10 @@ def marked_windows(every: int, leading: int, layers: int) -> list[int]:
 
 @frozen
 class Sharing(Rule):
-    """Read how often a layer has an indexer: a number, and a list of all layers that agrees with it and with the number
-    of leading layers that each have one."""
+    """Read n where each n-th layer has its own indexer, after leading layers that each have one.
+
+    A list of all layers must agree with n and the number of leading layers.
+    """
 
     key: str = "index_topk_freq"
     leading: str = "index_skip_topk_offset"
@@ -326,16 +337,17 @@ class Sharing(Rule):
 
 
 def listed_indexers(every: int, leading: int, layers: int) -> list[str]:
-    """Name every layer: `full` with an indexer, `shared` with the keys of a layer before it."""
+    """List each layer's kind: `full` with an indexer, `shared` with the keys that an earlier layer selected."""
     return ["shared" if max(i - max(leading, 1), 0) % every else "full" for i in range(1, layers + 1)]
 
 
 @frozen
 class Every(Rule):
-    """Read how often a layer has full attention among layers with linear attention: a number, a list of kinds, or both.
+    """Read n where each n-th layer has full attention and the others linear attention: a number, a list of kinds, or
+    both.
 
     Hugging Face's classes make the list from the number, with full attention in the last layer of each group
-    (Qwen3NextConfig.__post_init__); newer ones write only the list.
+    (Qwen3NextConfig.__post_init__); newer classes write only the list.
     """
 
     key: str = "full_attention_interval"
@@ -364,10 +376,10 @@ LETTERS: Mapping[str, str] = {"mamba": "M", "attention": "*", "moe": "E", "mlp":
 
 @frozen
 class Pattern(Rule):
-    """Read a hybrid's blocks as Megatron's letters: a word of letters, or a list of kinds.
+    """Read a hybrid's blocks as Megatron's letters, from a string of letters or a list of kinds.
 
-    Hugging Face's class reads either and writes the list (NemotronHConfig.__post_init__). `depths` is the key without
-    which these blocks do not exist.
+    Hugging Face's class reads either and writes the list (NemotronHConfig.__post_init__). If the key `depths` has no
+    value, the blocks do not exist, and the pattern is empty.
     """
 
     word: str

@@ -27,7 +27,7 @@ class Int(Rule):
 
 @frozen
 class OfText(Rule):
-    """Read a whole number of the language model that a vision tower feeds."""
+    """Read a whole number from the language model that a vision tower feeds."""
 
     key: str
 
@@ -62,7 +62,7 @@ class Product(Rule):
 
 @frozen
 class HeadDim(Rule):
-    """Read `head_dim`; by default it is the hidden size over heads."""
+    """Read `head_dim`; by default it is the hidden size divided by the heads."""
 
     key: str = "head_dim"
 
@@ -79,8 +79,11 @@ class HeadDim(Rule):
 
 @frozen
 class Positions(Rule):
-    """Read yarn if the configuration scales its rotary embedding so, else rope, as Bridge does
-    (models/conversion/model_bridge.py:678-685); newer configurations call the key `rope_parameters`."""
+    """Read `yarn` if the configuration scales its rotary embedding with YaRN, else `rope`, as Bridge does
+    (models/conversion/model_bridge.py:678-685).
+
+    Newer configurations call the key `rope_parameters`.
+    """
 
     key: str = "rope_scaling"
     newer: str = "rope_parameters"
@@ -94,7 +97,7 @@ class Positions(Rule):
 
 @frozen
 class Given(Rule):
-    """Read whether a key has a number: null switches off what it is for."""
+    """Read whether a key has a number; null switches the feature off."""
 
     key: str
 
@@ -107,7 +110,7 @@ class Given(Rule):
 
 @frozen
 class Const(Rule):
-    """Give a fact that Megatron Bridge decides for the family, in the cited line."""
+    """Return the value that Megatron Bridge gives a fact of the family, in the cited line."""
 
     value: bool | str | int
     bridge: str
@@ -121,7 +124,7 @@ class Const(Rule):
 
 @frozen
 class Times(Rule):
-    """Multiply another number, as Megatron-Core does by default in the cited line."""
+    """Multiply another number by `times`, which is Megatron-Core's default in the cited line."""
 
     times: int
     key: str
@@ -144,8 +147,10 @@ class Else(Rule):
 
 @frozen
 class OfWindows(Rule):
-    """Read a number of the layers with a window from the object that states their shape; without it Megatron Bridge
-    takes another, in the cited line."""
+    """Read a number of the windowed layers from the object that states their shape.
+
+    Without this object, Megatron Bridge takes another number, in the cited line.
+    """
 
     inner: str
     otherwise: Const
@@ -185,7 +190,7 @@ class Repeated(Rule):
 
 @frozen
 class OfMtp(Rule):
-    """Give a fact that Megatron Bridge decides for the MTP layers, in the cited line, if there are any."""
+    """Return true if there are MTP layers: Megatron Bridge then sets this fact, in the cited line."""
 
     depths: str
     bridge: str
@@ -199,14 +204,14 @@ class OfMtp(Rule):
 
 @frozen
 class Only:
-    """A key that may be absent or have one of these values; the facts cannot express any other model."""
+    """A key that may be absent or have an `allowed` value; the facts cannot express any other model."""
 
     key: str
     allowed: tuple[Any, ...]
     why: str
 
     def check(self, fields: Fields) -> None:
-        """Refuse another value; true is not 1 here."""
+        """Refuse any other value; true does not equal 1 here."""
         value = fields.get(self.key)
         if self.key in fields.config and not any(value == a and type(value) is type(a) for a in self.allowed):
             want = " or ".join(show(a) for a in self.allowed)
@@ -215,13 +220,13 @@ class Only:
 
 @frozen
 class Alike:
-    """A key that may be absent or repeat another one, from which alone Bridge builds the model."""
+    """A key that may be absent or must equal `other`, from which alone Bridge builds the model."""
 
     key: str
     other: str
 
     def check(self, fields: Fields) -> None:
-        """Refuse a value that the other key does not have."""
+        """Refuse a value that differs from the other key's."""
         value = fields.get(self.key)
         if value is not None and value != fields.get(self.other):
             other = f"{self.other} is {show(fields.get(self.other))}"
@@ -230,7 +235,7 @@ class Alike:
 
 @frozen
 class Unbuilt:
-    """A key of a part that the model is built without, so that any value is right."""
+    """A key of a part that Bridge does not build, so that any value is accepted."""
 
     key: str
 
@@ -241,7 +246,7 @@ class Unbuilt:
 
 @frozen
 class Inside:
-    """A number of an object that must repeat another key, or be absent where that has the number that Bridge takes."""
+    """A number inside an object that must equal the key `other`; if it is absent, Bridge takes `otherwise`."""
 
     key: str
     inner: str
@@ -249,7 +254,7 @@ class Inside:
     otherwise: int
 
     def check(self, fields: Fields) -> None:
-        """Refuse a value that the other key does not have."""
+        """Refuse a value that differs from the other key's."""
         shape = fields.get(self.key)
         value = shape.get(self.inner, self.otherwise) if isinstance(shape, Mapping) else self.otherwise
         if value != fields.get(self.other):
@@ -262,7 +267,7 @@ Check = Only | Alike | Unbuilt | Inside
 
 @frozen
 class Family:
-    """One `model_type`: a rule for each fact, keys with few legal values, remarks for the declaration."""
+    """One `model_type`: a rule for each fact, checks of other keys, and remarks for the declaration."""
 
     facts: Mapping[str, Rule]
     only: tuple[Check, ...] = ()
@@ -273,6 +278,6 @@ class Family:
     outer: Mapping[str, Rule] = Factory(dict)
     """Facts at the top level of a configuration with a `text_config`."""
     language: tuple[Check, ...] = ()
-    """Checks of the top level where Bridge's recipes train the language model in `text_config` alone."""
+    """Checks of the top level, if Bridge's recipes train only the language model in `text_config`."""
     bridge: bool = True
-    """Whether Megatron Bridge 0.6.2 has a bridge for it."""
+    """Whether Megatron Bridge 0.6.2 has a bridge for the family."""

@@ -1,7 +1,7 @@
-"""Hold one recipe, from any reading, with the facts of model and hardware that rules need, for any MoE model of Bridge.
+"""Derive the model and hardware facts that rules need from one recipe, for any MoE model of Bridge.
 
-Names are those of moedsl/facts/facts.py; fields are Megatron-Core's TransformerConfig and Bridge's providers. If the
-stdlib declares the model, facts without a field (the vision tower) come from there.
+Fact names are those of moedsl/facts/facts.py; fields are those of Megatron-Core's TransformerConfig and Bridge's
+providers. Facts that no field has (the vision tower) come from the stdlib, if it declares the model.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Recipe(Configuration):
     settled: Mapping[str, Any] = field(factory=dict)
     """The fields after Bridge's update; empty if the update did not run."""
     places: Mapping[str, tuple[Place, ...]] = field(factory=dict)
-    """The line that sets a field, then its callers, innermost first."""
+    """Field -> the line that sets it, then its callers, innermost first."""
     asked: str | None = None
-    """The flex dispatcher of the last call to Bridge's helper."""
+    """The flex dispatcher backend that the last call of Bridge's helper named."""
     model: Mapping[str, Any] | None = None
-    """Facts of the model without a field, if the stdlib declares the model."""
+    """The stdlib's facts of the model, for facts that no field has; None if it does not declare the model."""
     unknown: Mapping[str, Any] = field(factory=dict)
-    """Attributes that are not fields."""
+    """The attributes that the recipe sets and that are not fields of Bridge, with their values."""
     unread: tuple[str, ...] = ()
-    """What could not be read, in words."""
+    """Descriptions of what could not be read."""
 
     @property
     def env(self) -> Mapping[str, Any]:
@@ -62,12 +62,12 @@ _FAMILIES = {
     "KimiK25VLModelProvider": "kimi_k25",
     "Gemma4VLModelProvider": "gemma4",
 }
-"""The `model_type` of a provider, if rules need it."""
+"""Provider class -> `model_type`, where rules need it."""
 _VARIANT = "model.experimental_attention_variant"
 
 
 def model_facts(r: Recipe) -> Facts:
-    """Every known fact of the model."""
+    """Return every known fact of the model."""
     out: Facts = {n: v for n, v in (r.model or {}).items() if n in MODEL}
     out |= {word: r.get(_M + name) for word, name in PLAIN.items() if r.get(_M + name) is not None}
     out |= {word: r.get(_M + name) or 0 for word, name in OR_ZERO.items() if r.knows(_M + name)}
@@ -88,9 +88,11 @@ def model_facts(r: Recipe) -> Facts:
 
 
 def _hybrid(r: Recipe) -> Facts:
-    """The facts of a hybrid: its pattern without stages, and MTP's, which follows a slash or has a field of its own
-    (bridge models/hybrid/hybrid_provider.py:199-214). A mixer without a number of heads is twice as wide as the hidden
-    state (core ssm/mamba_mixer.py:216)."""
+    """Return the facts of a hybrid: its layer pattern without pipeline stages, and the MTP pattern.
+
+    The MTP pattern follows a slash or has its own field (bridge models/hybrid/hybrid_provider.py:199-214). A mixer
+    without a number of heads is twice as wide as the hidden state (core ssm/mamba_mixer.py:216).
+    """
     main, *ahead = str(r.get(PATTERN) or "").split("/")
     out: Facts = {"layer_pattern": main.replace("|", ""), "hybrid": bool(main)}
     out |= {n: r.get(_M + field, 0) if main else 0 for n, field in MIXER.items() if not main or r.knows(_M + field)}
@@ -104,9 +106,11 @@ def _hybrid(r: Recipe) -> Facts:
 
 
 def _delta_nets(r: Recipe) -> Facts:
-    """The facts of linear attention. The period of layers with full attention, 0 if each has it, comes from a number or
-    from a list with 0 for full attention (core models/gpt/experimental_attention_variant_module_specs.py:402-420); a
-    list may have none."""
+    """Return the facts of linear attention; `linear_every` is the period of full attention, 0 if all layers have it.
+
+    The period comes from a number, or from a list in which 0 marks full attention (core
+    models/gpt/experimental_attention_variant_module_specs.py:402-420); an irregular list has none.
+    """
     if r.get(_VARIANT) != "gated_delta_net":
         return dict.fromkeys(("linear_every", *DELTA_NET), 0)
     every = r.get("model.linear_attention_freq")
@@ -119,7 +123,7 @@ def _delta_nets(r: Recipe) -> Facts:
 
 
 def _whole(r: Recipe) -> Facts:
-    """The facts that follow from several fields."""
+    """Return the facts that follow from several fields."""
     heads, hidden = r.get("model.num_attention_heads"), r.get("model.hidden_size") or 0
     window, positions = r.get("model.window_size"), r.get("model.position_embedding_type")
     # dense layers by `moe_layer_freq`: a list has 0 for them; a number n means one MoE layer in n
@@ -130,7 +134,7 @@ def _whole(r: Recipe) -> Facts:
         dense = pattern.count(0)
     else:
         dense = layers - -(-layers // pattern) if isinstance(pattern, int) and pattern > 1 else 0
-    # the vocabulary, if the model keeps its own; one from the tokenizer is padded (bridge training/setup.py:702)
+    # the model's own vocabulary; one from the tokenizer would be padded (bridge training/setup.py:702)
     own_vocabulary = r.get("model.vocab_size") and not r.get("tokenizer.use_tokenizer_vocab_size")
     return {
         "query_groups": r.get("model.num_query_groups") or heads,
@@ -148,25 +152,25 @@ def _whole(r: Recipe) -> Facts:
 
 
 def hardware_facts(r: Recipe) -> Facts:
-    """The facts of the hardware, under the names that expressions use."""
+    """Return the hardware facts, under the names that expressions use."""
     facts = {n: getattr(r.hardware, n) for n in HARDWARE if hasattr(r.hardware, n)}
     return {**facts, "hardware": r.hardware.name}
 
 
 def computed(r: Recipe) -> Facts:
-    """The values of recipe_scope.COMPUTED, as far as they are known."""
+    """Return the values of recipe_scope.COMPUTED that are known."""
     return {name: known(read(r)) for name, (read, needs) in _COMPUTED.items() if r.knows(*needs)}
 
 
 def chunks(r: Recipe) -> list[str]:
-    """The chunks of the pipeline layout as letters (E, t, m, L); empty without a layout."""
+    """Return the chunks of the pipeline layout as letters (E, t, m, L); empty without a layout."""
     layout = r.get("model.pipeline_model_parallel_layout")
     return [] if layout is None else stages(layout)
 
 
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _SETTLED = ("after Bridge's update",)
-"""Names that are not fields, and known only for a whole recipe."""
+"""A name that is not a field, so that the value is known only for a whole recipe."""
 _LAYOUT = ("model.pipeline_model_parallel_layout",)
 _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "world": (lambda r: r.world, ()),
@@ -190,10 +194,10 @@ _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
 
 
 def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
-    """Make `has_layout` for a recipe: whether Megatron can split the layers as the recipe states.
+    """Return `has_layout` for a recipe: whether Megatron can split its layers over pp stages of vpp chunks.
 
-    Other rules judge an explicit layout. Otherwise core transformer_config.py:1997-2110: embedding and loss may count
-    as layers, or the first and the last stage have a number of their own. A hybrid's pattern is split elsewhere.
+    Other rules check an explicit layout. Without one, embedding and loss may count as layers, or the first and the last
+    stage have their own number of layers (core transformer_config.py:1997-2110). A hybrid's pattern is split elsewhere.
     """
 
     def splits(pp: int, vpp: int) -> bool:
@@ -214,7 +218,7 @@ def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
 
 
 def stdlib_facts(hf: Any, library: Library) -> Mapping[str, Any] | None:
-    """The stdlib's facts of the model with that Hugging Face id, flat."""
+    """Return the stdlib's facts of the model with Hugging Face id `hf`, as one flat mapping; None if there is none."""
     found = next((m for n in library.models if hf and (m := library.model(n)[0]) is not None and m.hf == hf), None)
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """Report on one recipe: diagnostics at the lines that set a field, how many rules applied, and what is unknown.
 
-A label is the assignment or the keyword, and its callers, from the trace of the real build or from reading the source.
-A call over several lines is narrowed to the keyword that names the field.
+A label points at an assignment or keyword argument, and further labels at its callers, as traced during the real build
+or read from the source. In a call over several lines it points at the keyword that names the field.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Lint:
     file: str
     diagnostics: tuple[Diagnostic, ...]
     judged: int = 0
-    """Rules that applied and had every value."""
+    """The number of rules that applied and had every value."""
     unjudged: int = 0
-    """Rules that need an unknown value."""
+    """The number of rules that need an unknown value."""
     unread: tuple[str, ...] = ()
-    """What is unknown, in words."""
+    """Descriptions of what is unknown."""
     through_bridge: bool = True
     sources: Mapping[str, Source] = field(factory=dict)
     inherited: tuple[Diagnostic, ...] = ()
-    """Advice on values that only the base recipe sets, and no line of the user's."""
+    """Advice on values that the base recipe sets, and no line of the user's file."""
 
     @property
     def failed(self) -> bool:
@@ -69,7 +69,7 @@ _MAKE = {"error": error, "warning": warning, "note": note}
 
 
 def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mapping[str, Source]) -> Lint:
-    """The findings on a recipe: errors first, then refusals of Bridge, then advice."""
+    """Make the report on a recipe: errors first, Bridge's refusal last among them, then advice."""
     lines = Lines()
     own: list[Diagnostic] = []
     inherited: list[Diagnostic] = []
@@ -116,8 +116,11 @@ def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mappin
 
 
 def severity(rule: Rule) -> str:
-    """Make a diagnostic of a finding. A broken law is an error. Advice on a recipe is a warning, or a note if its worth
-    is 0; advice on a run is a note, or a warning if it is grave."""
+    """Return the severity of a finding.
+
+    A broken law is an error. Advice on a recipe is a warning, or a note if its worth is 0; advice on a run is a note.
+    Grave advice is always a warning.
+    """
     if rule.kind == "require":
         return "error"
     return "warning" if rule.is_grave or (".recipe_" in rule.id and rule.worth > 0) else "note"
@@ -130,22 +133,22 @@ _FIELDS_OF: Mapping[str, tuple[str, ...]] = {
     **{fact: (name,) for fact, name in facts.FIELDS.items()},
     **dict.fromkeys(("layout_stages", "layout_layers", "layout_mtp"), ("model.pipeline_model_parallel_layout",)),
 }
-"""Name of a fact -> its field."""
+"""Name in a rule -> the fields of Bridge that set it."""
 
 
 def fields_of(name: str) -> tuple[str, ...]:
-    """List the dotted fields of a name of an expression."""
+    """Return the dotted fields behind a name in an expression."""
     if "." in name:
         return (name,)
     return _FIELDS_OF.get(name) or (BACK[name].shown if name in BACK else ())
 
 
 SHOWN = 3
-"""Recipes that are named where several inherit the same advice."""
+"""The most recipes to name where several inherit the same advice; more are only counted."""
 
 
 def merged(found: Sequence[Lint]) -> list[Diagnostic]:
-    """Merge what several recipes inherit: each finding once, with its recipes."""
+    """Merge the advice that several recipes inherit: each finding once, with its recipes."""
     by: dict[tuple[str, tuple[Label, ...]], tuple[Diagnostic, list[str]]] = {}
     for x in found:
         for d in x.inherited:
@@ -156,15 +159,15 @@ def merged(found: Sequence[Lint]) -> list[Diagnostic]:
 
 @define
 class Lines:
-    """Reads the sources that labels point into, each once; an unreadable file has no text and its labels no line."""
+    """Makes labels, and reads each source that they point into once; labels into an unreadable file have no line."""
 
     sources: dict[str, Source] = field(factory=dict)
 
     def of(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
-        """Label where each of the fields was set, each line once; else where the recipe is defined.
+        """Label each line that set one of the fields; if there is none, the recipe's `def`.
 
-        The recipe's own file comes first, and a line that names its field before one that only builds a section. The
-        callers of the first line follow it.
+        Lines that only build a section are left out if another line names its field. The recipe's own file comes first,
+        and the callers of the first line follow it.
         """
         known = [(name, places) for name in names if (places := self._places(r, name))]
         telling = [(n, p) for n, p in known if n.rpartition(".")[2] in self._line(p[0], n)[3]] or known
@@ -176,7 +179,7 @@ class Lines:
         return tuple(labels.values()) or self.definition(r)
 
     def of_base(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
-        """Where the recipe that this one starts from set the fields, if no line of the user's set one; else nothing."""
+        """Label the lines of the base recipe that set the fields; empty if a line of the user's sets one of them."""
         first = {places[0]: name for name in names if (places := self._places(r, name))}
         own = [file for file, _ in first if _PACKAGES not in file or os.path.realpath(file) == os.path.realpath(r.file)]
         return () if own else tuple(self.label(at, name, f"{name} is set here") for at, name in first.items())
@@ -186,7 +189,7 @@ class Lines:
         return (self.label((r.file, r.line), r.function, "the recipe"),) if r.file else ()
 
     def label(self, place: Place, name: str, text: str) -> Label:
-        """Label the part of a line that names `name`, or the whole line."""
+        """Label the line that names `name` in the statement at `place`, without its comment."""
         shown, source, line, words = self._line(place, name)
         if source is None:
             return Label(Span(shown, 0, 0), text)
@@ -196,9 +199,10 @@ class Lines:
         return Label(Span(shown, start + indent, start + max(len(code), indent + 1)), text)
 
     def _line(self, place: Place, name: str) -> tuple[str, Source | None, int, str]:
-        """The file of a place, and the line in its statement that names the last word of `name`: its number and text.
+        """Find the line that names the last component of `name` in the statement at `place`; return file, source,
+        number, text.
 
-        A keyword or a key of a dictionary names it; without one, it is the first line of the statement.
+        A keyword argument or a dictionary key names it; without one, the line is that of `place`.
         """
         shown, source = self._read(place[0])
         if source is None:
@@ -210,7 +214,8 @@ class Lines:
         return shown, source, line, source.line(line)
 
     def _places(self, r: Recipe, name: str) -> tuple[Place, ...]:
-        """Where a field was set; for an environment variable, where its name is, the recipe's own file first."""
+        """Return the lines that set a field or its section; for `env.NAME`, the last line with that name, in the
+        recipe's own file first."""
         section, _, variable = name.partition(".")
         if section != "env":
             parts = name.split(".")
@@ -223,8 +228,10 @@ class Lines:
         return r.places.get("env_vars", ())
 
     def _read(self, file: str) -> tuple[str, Source | None]:
-        """Read a file once; returns its name in diagnostics, relative to the packages or to the working directory if it
-        is below."""
+        """Read a file once; return its name for diagnostics and its source, None if there is no such file.
+
+        The name is relative to the packages, or to the working directory if the file is below it.
+        """
         below = os.path.relpath(file)
         shown = file.split(_PACKAGES)[-1] if _PACKAGES in file else file if below.startswith("..") else below
         if shown not in self.sources and Path(file).is_file():
@@ -234,8 +241,11 @@ class Lines:
 
 @lru_cache(maxsize=64)
 def _names(text: str) -> tuple[list[tuple[int, int, list[tuple[int, str | None]]]], dict[str, list[int]]]:
-    """The first and last line of each call and dictionary of a file with the lines of its names, and the lines of each
-    string constant. Many recipes start from the same file."""
+    """Return the first and last line of each call and dictionary of a file with its keywords or keys, and the lines of
+    each string.
+
+    Cached, because many recipes start from the same file.
+    """
     calls: list[tuple[int, int, list[tuple[int, str | None]]]] = []
     constants: dict[str, list[int]] = {}
     for node in ast.walk(foreign.parse_python(text) or ast.Module([], [])):

@@ -1,6 +1,6 @@
-"""Collect the rules that judge a recipe, and apply each whose values the recipe determines.
+"""Collect the rules for recipes, and apply those whose values the recipe determines.
 
-The rules are blocks `of recipe`, typed against Bridge's fields, and the laws and advice of runs.
+The rules are the blocks `of recipe`, typed against Bridge's fields, and the laws and advice of runs.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ KINDS = ("require", "prefer", "let")
 
 @frozen
 class Book:
-    """Every rule that may judge a recipe. `scope` has the type of every name that it may use."""
+    """Every rule that may apply to a recipe. `scope` has the type of every name that rules may use."""
 
     of_recipe: tuple[Rule, ...]
     of_run: tuple[Rule, ...]
     """Laws and advice of runs, except those that need a price: a recipe has no estimate."""
     lets: tuple[Rule, ...]
     run_lets: tuple[Rule, ...]
-    """Sort each after those that it uses."""
+    """The `let`s of runs. Each `let` follows those that it uses."""
     scope: dict[str, Type]
 
 
@@ -94,7 +94,7 @@ class Finding:
     values: Mapping[str, Any]
     """The value of each name in the rule."""
     names: tuple[str, ...]
-    """List every name that bears on it: those of the rule itself first, then those of its lets."""
+    """Every name that the rule depends on: its own names first, then those of its `let`s."""
 
 
 @frozen
@@ -109,7 +109,7 @@ class Verdict:
 
 
 def judge(r: Recipe, book: Book, phase: str) -> Verdict:
-    """Judge every rule whose names all have a value."""
+    """Apply every rule whose names all have a value."""
     env = environment(r, book, phase)
     lets = {let.name: let for let in (*book.run_lets, *book.lets)}
     found: list[Finding] = []
@@ -127,7 +127,7 @@ def judge(r: Recipe, book: Book, phase: str) -> Verdict:
 
 
 def environment(r: Recipe, book: Book, phase: str) -> Environment:
-    """Every known name with its value."""
+    """Return every known name with its value."""
     scope = book.scope
     env: Environment = {"none": UNSET, "phase": phase, **facts.model_facts(r), **facts.hardware_facts(r)}
     env |= {"gpus": r.world} | words(r) | facts.computed(r)
@@ -151,7 +151,7 @@ def environment(r: Recipe, book: Book, phase: str) -> Environment:
 
 
 def _finding(rule: Rule, env: Environment, lets: Mapping[str, Rule], scope: Mapping[str, Type]) -> Finding:
-    """The values of the names in a rule, and the names that bear on it, without those of lets."""
+    """Make a finding: the values of the names in the rule, and every name that it depends on except the `let`s."""
     own = [*_in_order(rule.expr), *(_in_order(rule.when) if rule.when else ())]
     used = [n for n in dict.fromkeys(own) if n in scope]
     shown = {n: "none" if env[n] is UNSET else env[n] for n in used}
@@ -167,7 +167,7 @@ def _finding(rule: Rule, env: Environment, lets: Mapping[str, Rule], scope: Mapp
 
 
 def _in_order(e: ast.Expr) -> Iterator[str]:
-    """List the names of an expression from the right: what a rule requires follows `=>`."""
+    """Yield the names in an expression from right to left, because what a rule requires follows `=>`."""
     if isinstance(e, ast.Name):
         yield from names(e)
     match e:

@@ -1,4 +1,4 @@
-"""Lint targets, through the real Bridge if it is installed and may run them; and `moedsl verify --read-only`."""
+"""Lint recipes, with the real Bridge if it is installed and may run them; also `moedsl verify --read-only`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic, Label, error
 
 PHASE = "throughput"
-"""The phase whose advice counts unless the user names another: that of a tuned run."""
+"""The phase whose advice applies unless the user names another one: throughput, as for a tuned run."""
 
 
 def lint(
@@ -32,7 +32,7 @@ def lint(
     phase: str = PHASE,
     read_only: bool = False,
 ) -> list[Lint]:
-    """Lint each target (FILE, FILE:function or module:function), and list its findings; `read_only` runs none."""
+    """Lint each target (FILE, FILE:function or module:function); with `read_only`, run none of them."""
     library = load_stdlib()
     book, wrong = rules.read_rules(library)
     read = [_case(target, gpu, world) for target in targets]
@@ -63,7 +63,7 @@ def _case(target: str, gpu: str | None, world: int | None) -> Case | Report:
 
 
 def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase: str = PHASE) -> Lint:
-    """Lint one recipe, as Bridge built it or, without Bridge, as its source reads."""
+    """Lint one recipe, as Bridge built it or, if `resolved` is None, from its source."""
     if resolved is not None and resolved.id:
         lines = Lines()
         labels = [lines.label((resolved.source, resolved.line), c.function, "")] if resolved.source else []
@@ -82,7 +82,8 @@ def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase:
 
 
 def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Library) -> Recipe:
-    """The recipe as built, with fields that only Bridge's update makes, such as a mixed precision named by a word."""
+    """Return the recipe as built, plus the fields that only Bridge's update makes, such as a mixed precision given by
+    name."""
     fields = {**{n: v for n, v in resolved.resolved.items() if n not in resolved.built}, **resolved.built}
     places = {n: tuple((str(f), int(line)) for f, line in p) for n, p in resolved.places.items()}
     facts = stdlib_facts(fields.get("model.hf_model_id"), library)
@@ -95,7 +96,7 @@ def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Librar
 
 
 def machine(c: Case, library: Library) -> Hardware | None:
-    """The stdlib's facts of a case's GPU, by its device name."""
+    """Find the stdlib's facts of a case's GPU by its device name."""
     return library.gpu_called(c.device.name)
 
 

@@ -1,8 +1,8 @@
-"""Read a recipe and run nothing of it: which values it assigns to the fields of a configuration, on which lines.
+"""Read a recipe's source without running it: which values it assigns to configuration fields, and on which lines.
 
-A statement is followed in order: assignments to `cfg.SECTION.FIELD`, through other names for `cfg` or a section,
-keyword arguments of the constructors of sections, helpers of the same module and of a module in its folder that take or
-return the configuration, and branches whose test is known. Anything else is reported as not known.
+Statements are followed in order: assignments to `cfg.SECTION.FIELD`, also through other names for `cfg` or a section;
+keyword arguments of section constructors; helpers in the same module or folder that take or return the configuration;
+and branches whose test is known. Anything else is reported as unknown.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MOST_CALLS = 1000
 """The most calls that are followed."""
 FLEX_HELPER = "apply_flex_dispatcher_backend"
 MOST_NESTED = 300
-"""The deepest nesting of a file that is read: the reader calls itself."""
+"""The deepest syntax tree that is read, because the reader is recursive."""
 _MAKERS = ("_config", "_common")
-"""Endings of Bridge's names for functions that return a ConfigContainer."""
+"""Name endings of Bridge's functions that return a ConfigContainer."""
 _LANGUAGE = ("to_text_provider",)
-"""Methods of a provider that give the one of its language model."""
+"""Methods of a provider that return the provider of its language model."""
 _SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
 
 
@@ -61,7 +61,7 @@ UNKNOWN = Unknown()
 
 @frozen
 class Ref:
-    """A place in the configuration: `cfg`, or a section or field of it by dotted path."""
+    """A reference into the configuration: `cfg`, or the dotted path of a section or field."""
 
     path: str
 
@@ -75,11 +75,11 @@ class Module:
     constants: Mapping[str, Any]
     imported: Mapping[str, tuple[Path, str]]
     foreign: Mapping[str, str]
-    """Imported names, with their names in their own module."""
+    """Imported name -> its name in the module that defines it."""
 
     @staticmethod
     def of(path: Path) -> Module | None:
-        """Read a file; None if it is not Python, or nested too deep for its parser."""
+        """Read a file; None if it is not Python, or nested too deep for the reader."""
         try:
             tree = foreign.parse_python_file(path)
         except OSError:
@@ -118,7 +118,7 @@ def _literal(node: ast.expr) -> Any:
 
 @define
 class Reader:
-    """The state of the reading. A field of `fields` is known; one that gets an unknown value is removed."""
+    """The state of the reading. `fields` has the known values; a field that gets an unknown value is removed."""
 
     fields: dict[str, Any] = field(factory=dict)
     places: dict[str, tuple[Place, ...]] = field(factory=dict)
@@ -130,12 +130,12 @@ class Reader:
     calls: int = 0
 
     def strangers(self) -> dict[str, Any]:
-        """Fields of a known section that Bridge does not have."""
+        """Return the fields that were set and that Bridge does not have."""
         known = frozenset(field_names())
         return {n: v for n, v in self.fields.items() if "." in n and n not in known and not n.startswith("env_vars")}
 
     def call(self, module: Module, function: ast.FunctionDef, arguments: Mapping[str, Any]) -> Any:
-        """Read one function; returns its value."""
+        """Read one function, and return the value that it returns."""
         self.calls += 1
         if len(self.stack) > DEEPEST or self.calls > MOST_CALLS:
             self.cannot(f"what {function.name} sets", (str(module.path), function.lineno))
@@ -161,19 +161,20 @@ class Reader:
             self.cannot(f"the value of {path}", at)
 
     def begin(self, path: str, at: Place, keep: bool = False) -> None:
-        """Note the line, with its callers, that sets a field; forget what is below it and, unless `keep`, itself."""
+        """Record the line that sets a field, with its callers; forget the fields below it and, unless `keep`, its own
+        value."""
         self.places[path] = (at, *reversed(self.stack))
         for known in [n for n in self.fields if n.startswith(f"{path}.") or (n == path and not keep)]:
             del self.fields[known]
 
     def cannot(self, text: str, at: Place) -> None:
-        """Note once that the source does not determine something at a line."""
+        """Record once that the source does not determine something at a line."""
         self.unread.setdefault(f"{at[0]}:{at[1]}: {text}")
 
 
 @define
 class _Body:
-    """Read the statements of one call, with its local names."""
+    """Reads the statements of one call, with its local names."""
 
     reader: Reader
     module: Module
@@ -182,8 +183,11 @@ class _Body:
     done: bool = False
 
     def run(self, statements: list[ast.stmt]) -> None:
-        """Follow statements in order. A branch whose test is not known is read with its other side, a loop once: what
-        they set is not known then."""
+        """Follow statements in order.
+
+        If a branch's test is unknown, both branches are read; a loop is read once. The fields that they change become
+        unknown.
+        """
         for s in statements:
             if self.done:
                 return
@@ -247,7 +251,7 @@ class _Body:
             self.reader.fields["env_vars"] = {**known, name: value}
 
     def path(self, node: ast.expr) -> str | None:
-        """The dotted field that a target or an expression names, or None."""
+        """Return the dotted field that a target or an expression names; None if it names none."""
         value = self.value(node) if isinstance(node, ast.Name) else None
         if isinstance(value, Ref):
             return value.path
@@ -260,7 +264,7 @@ class _Body:
         return None
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression; UNKNOWN if the source does not determine it."""
+        """Return the value of an expression; UNKNOWN if the source does not determine it."""
         literal = _literal(node)
         if literal is not UNKNOWN:
             return literal
@@ -289,7 +293,7 @@ class _Body:
         return out
 
     def foreign(self, name: str, node: ast.Call) -> Any:
-        """Forget what a call of unknown code may change."""
+        """Apply a call of one of Bridge's functions, and report as unknown what other unread code may set."""
         leaf = name.rpartition(".")[2]
         leaf = self.module.foreign.get(leaf, leaf)
         if leaf == FLEX_HELPER:
@@ -313,7 +317,7 @@ class _Body:
         return UNKNOWN
 
     def construct(self, section: str, call: ast.Call) -> None:
-        """Set a section from the keywords of its constructor; its other fields have the defaults of the class."""
+        """Set a section from its constructor's keyword arguments; its other fields keep the defaults of the class."""
         leaf = _dotted(call.func).rpartition(".")[2]
         self.reader.begin(section, self.at(call))
         if leaf in _LANGUAGE and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
@@ -331,8 +335,11 @@ class _Body:
                     self.reader.assign(f"{section}.{keyword.arg}", self.value(keyword.value), at)
 
     def model(self, call: ast.Call) -> None:
-        """Read `AutoBridge.from_hf_pretrained("org/name").to_megatron_provider()`; the stdlib may have that model. A
-        name may also be inside `AutoBridge.from_hf_config(AutoConfig.from_pretrained("org/name"))`."""
+        """Read the Hugging Face id in `AutoBridge.from_hf_pretrained("org/name").to_megatron_provider()`, for the
+        stdlib's facts.
+
+        The id may also be inside `AutoBridge.from_hf_config(AutoConfig.from_pretrained("org/name"))`.
+        """
         inner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if isinstance(inner, ast.Call) and inner.args and isinstance(inner.args[0], ast.Call):
             inner = inner.args[0]
@@ -342,7 +349,7 @@ class _Body:
         self.reader.cannot("the fields that the Hugging Face configuration gives the model", self.at(call))
 
     def function(self, name: str) -> tuple[Module, ast.FunctionDef] | None:
-        """Find a function of this module or of one in its folder."""
+        """Find a function of this module, or one that it imports from a module in its folder."""
         if name in self.module.functions:
             return self.module, self.module.functions[name]
         beside = self.module.imported.get(name)
@@ -352,7 +359,7 @@ class _Body:
 
 
 def _dotted(node: ast.expr) -> str:
-    """The text `a.b.c` of a chain of attributes; for a call in it, the called name."""
+    """Format an attribute chain as `a.b.c`; a call in it counts as the name of its function."""
     if isinstance(node, ast.Attribute):
         return f"{_dotted(node.value)}.{node.attr}"
     if isinstance(node, ast.Call):

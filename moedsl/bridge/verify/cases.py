@@ -1,6 +1,6 @@
-"""Describe what is asked and answered: a `Case` (a recipe, its plan, the GPU and the world), and the `Report` on it.
+"""Define a question to Bridge, a `Case` (a recipe, its plan, the GPU and the world size), and the answer, a `Report`.
 
-The GPU is that of the plan, or one of the stdlib, as torch.cuda would describe it.
+The GPU is the plan's or one of the stdlib's, as torch.cuda would describe it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Device(JsonForm):
 
 
 def from_plan(plan: Plan) -> Device:
-    """The GPU of a plan."""
+    """Return the GPU of a plan."""
     d = plan.device
     return Device(d.name, (d.capability[0], d.capability[1]), d.memory, d.sms)
 
@@ -54,7 +54,7 @@ class Case(JsonForm):
     source: str
     function: str
     plan: Plan | None
-    """plan.json; if there is none, nothing is compared."""
+    """The plan in plan.json; None if there is none, and nothing is compared."""
     device: Device
     world: int
     seconds: float = 300.0
@@ -62,13 +62,15 @@ class Case(JsonForm):
     stages: bool = True
     """Whether the real model is built stage by stage."""
     question: str = "judge"
-    """judge, or resolve: only the recipe as built and after Bridge's update (resolve.py)."""
+    """`judge` for all questions, or `resolve` for only the fields as built and after Bridge's update (resolve.py)."""
 
 
 def read(target: str, gpu: str | None = None, world: int | None = None) -> Case | Report:
-    """Make a case from a directory, recipe.py, recipe.py:function or module:function; else a failed Report.
+    """Make a case from a directory, recipe.py, recipe.py:function or module:function; a failed Report if that is
+    impossible.
 
-    `gpu` and `world` describe a recipe without a plan; by default its function's name does (`..._256gpu_gb200_...`).
+    `gpu` and `world` describe a recipe without a plan; by default they are read from its function's name
+    (`..._256gpu_gb200_...`).
     """
     if gpu is not None and gpu not in devices():
         return failed(target, "verify.input", f"`{gpu}` is not a supported GPU", unknown(gpu))
@@ -90,7 +92,7 @@ def read(target: str, gpu: str | None = None, world: int | None = None) -> Case 
 
 
 def runs_in(target: str) -> list[str]:
-    """The folders of runs in a folder that has no recipe itself, in the order of their names; else the target."""
+    """Return the run folders in a folder that has no recipe itself, sorted by name; without any, just the target."""
     folder = Path(target)
     here = not os.path.isdir(target) or os.path.exists(folder / "recipe.py")
     below = [] if here else sorted(folder.glob("*/recipe.py"))
@@ -100,7 +102,7 @@ def runs_in(target: str) -> list[str]:
 def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
     """Find source, function and plan; a failed Report if there is no such recipe.
 
-    Without a name, the function is the one public one that ends in _config, else the only public one.
+    Without a name, take the only public function that ends in _config, else the only public function.
     """
 
     def wrong(message: str, help: str = "", id: str = "verify.input") -> Report:
@@ -142,7 +144,7 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
 
 @cache
 def devices() -> Mapping[str, Device]:
-    """The GPUs by the names that NVIDIA's recipes use. A plan for other hardware has its own `device`."""
+    """Return the GPUs by the names that NVIDIA's recipes use. A plan for other hardware has its own `device`."""
     library = load_stdlib()
     found = {name: library.gpu(name)[0] for name in sorted(library.hardware)}
     capabilities = {name: divmod(round(h.capability * 10), 10) for name, h in found.items() if h}
@@ -150,12 +152,12 @@ def devices() -> Mapping[str, Device]:
 
 
 def choices() -> str:
-    """Write the option that names a GPU, with its values."""
+    """Format the option that names a GPU, with its values."""
     return f"--gpu {'|'.join(devices())}"
 
 
 def unknown(gpu: str) -> str:
-    """Suggest the GPUs that a name begins, else one that it resembles, and list all."""
+    """Suggest the GPUs whose names start with `gpu`, else a similar one, and list all."""
     begun = " or ".join(f"`{name}`" for name in devices() if name.startswith(gpu))
     return " ".join(((f"did you mean {begun}?",) if begun else suggest(gpu, [*devices()], 0.5)) + (choices(),))
 
@@ -166,14 +168,14 @@ LONGEST = 2000
 
 @frozen
 class Refusal(JsonForm):
-    """An exception of NVIDIA's code: its message, and the line that raised it."""
+    """An exception from NVIDIA's code: its message, and the line that raised it."""
 
     where: str
     """file:line below site-packages, or in the recipe."""
     error: str
     message: str
     question: str
-    """recipe, update, groups, overlap, runtime, stages or graphs."""
+    """The question that was asked: recipe, update, groups, overlap, runtime, stages or graphs."""
 
 
 def refusal(error: BaseException, question: str) -> Refusal:
@@ -184,7 +186,7 @@ def refusal(error: BaseException, question: str) -> Refusal:
 
 
 def is_theirs(error: BaseException) -> bool:
-    """Whether the exception passed through NVIDIA's code, or Transformer Engine's, at its innermost three lines."""
+    """Whether one of the exception's innermost three frames is in NVIDIA's code or Transformer Engine's."""
     last = traceback.extract_tb(error.__traceback__)[-3:]
     return any("/megatron/" in f.filename or "/transformer_engine/" in f.filename for f in last)
 
@@ -208,7 +210,7 @@ class Change(JsonForm):
     before: Any
     after: Any
     origin: str = "recipe"
-    """The origin of the value: plan, recipe (or a recipe below it), or default if nobody set it."""
+    """The origin of the value: plan, recipe (or one of its base recipes), or default if nobody set it."""
     by: str = ""
     """file:line that assigned the new value, below site-packages; "" if unknown."""
 
@@ -232,27 +234,27 @@ class Report(JsonForm):
     groups: Mapping[str, Any] = field(factory=dict)
     """Group name -> {count, sizes, matches}."""
     stages: tuple[Mapping[str, Any], ...] = ()
-    """{stage, planned: {params, expert_params} or None, real: {dense, expert, chunks}} of one rank."""
+    """For one rank of each stage: {stage, planned: {params, expert_params} or None, real: {dense, expert, chunks}}."""
     parameters: int | None = None
     """Parameters of the whole model, each counted once."""
     cautions: tuple[str, ...] = ()
-    """Silent errors of training."""
+    """Errors that training would make silently."""
     warnings: tuple[str, ...] = ()
     """Log messages of NVIDIA's code."""
     stood_in: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(factory=dict)
     versions: Mapping[str, str] = field(factory=dict)
     message: str = ""
-    """The reason of a failure; empty otherwise."""
+    """The reason for a failure; empty otherwise."""
     id: str = ""
     """The diagnostic id of a failure: verify.no_bridge, verify.input, verify.crash, verify.timeout."""
     help: str = ""
     read: tuple[str, ...] = ()
-    """Of a recipe that was read: how much of the plan its source states, and what it leaves open."""
+    """For the verdict `read`: how much of the plan the recipe's source states, and what it leaves open."""
 
     @property
     def ok(self) -> bool:
-        """Whether it is accepted, or was only read, and nothing differs from the plan."""
+        """Whether the recipe was accepted or only read, and nothing differs from the plan."""
         return self.verdict in _WITHOUT_REFUSAL and not self.mismatches
 
     def to_json(self) -> dict[str, Any]:
@@ -261,13 +263,13 @@ class Report(JsonForm):
 
 
 def failed(file: str, id: str, message: str, help: str = "") -> Report:
-    """Make a report of a check that failed, with the reason."""
+    """Make the report of a check that failed; `message` is the reason."""
     require_declared(id, "error")
     return Report(file, "failed", message=message, id=id, help=help)
 
 
 def render(report: Report) -> str:
-    """Print a few lines for a person; the JSON form has everything."""
+    """Format a report in a few lines for a person; the JSON form has everything."""
     differs = ", but not what was planned" if report.verdict in _WITHOUT_REFUSAL and report.mismatches else ""
     parts: list[str] = []
     if report.groups:

@@ -1,4 +1,5 @@
-"""Ask the real Megatron Bridge about recipes: cases to a host, reports back. Imports only light modules.
+"""Ask the real Megatron Bridge about recipes: send cases to a host process and read its reports. Imports no heavy
+modules.
 
 The host (moedsl.bridge.verify.host) runs `load` and `work` of this module: Bridge is loaded once, and each case is
 answered in a fork.
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 
 def is_installed() -> bool:
-    """Whether this interpreter has Megatron Bridge; imports nothing of it."""
+    """Whether this interpreter has Megatron Bridge; does not import it."""
     try:
         return importlib.util.find_spec("megatron.bridge") is not None
     except ModuleNotFoundError:
@@ -46,10 +47,10 @@ def is_installed() -> bool:
 
 
 class Server(AbstractContextManager["Server"]):
-    """One host of `verify`, which answers cases; `with Server() as server: server.judge(cases)`.
+    """A host process that answers cases; `with Server() as server: server.judge(cases)`.
 
-    It has the installed Bridge, or that of a release whose environment is made. The first answer waits for Bridge's
-    import. At most `jobs` cases run at once, each in a process of its own.
+    It has the installed Bridge, or the one in the environment made for `release`. The first answer waits for Bridge's
+    import. At most `jobs` cases run at once, each in its own process.
     """
 
     def __init__(self, jobs: int = 2, release: Release | None = None, start: Start = popen) -> None:
@@ -75,7 +76,7 @@ class Server(AbstractContextManager["Server"]):
             return {"ready": False, "error": _last_words(ended)}
 
     def judge(self, wanted: Sequence[Case], progress: Progress | None = None) -> list[Report]:
-        """Judge each case in order; `progress` is called for each finished one."""
+        """Verify the cases, and return their reports in order; `progress` is called with each finished report."""
 
         def read(answer: Mapping[str, Any]) -> Report:
             report = Report.from_json(answer)
@@ -89,11 +90,12 @@ class Server(AbstractContextManager["Server"]):
         return self._ask(wanted, read)
 
     def resolve(self, wanted: Sequence[Case]) -> list[Resolved]:
-        """Resolve each recipe as built and after Bridge's update, in order."""
+        """Return the fields of each recipe as built and after Bridge's update, in order."""
         return self._ask([evolve(c, question="resolve") for c in wanted], Resolved.from_json)
 
     def _ask(self, wanted: Sequence[Case], read: Callable[[Mapping[str, Any]], T]) -> list[T]:
-        """Ask cases. A case whose process dies, or has no answer in time, has a failed Report as JSON; others go on."""
+        """Ask about cases, and convert each answer by `read`. A case whose process dies or is late gets a failed
+        Report; the others go on."""
         if not self.first["ready"]:
             return [read(failed(c.file, "verify.import", self.first["error"], INSTALL).to_json()) for c in wanted]
         waiting, running, answers = deque(range(len(wanted))), dict[int, _Running](), dict[int, T]()
@@ -110,7 +112,7 @@ class Server(AbstractContextManager["Server"]):
                         running[number].deadline, running[number].is_late = float("inf"), True
                     self._host.end(late)
                 for number, status in (message or {}).get("ended", ()):
-                    if one := running.pop(number, None):  # None of an earlier call that `progress` broke off
+                    if one := running.pop(number, None):  # None: a case of an earlier call that `progress` interrupted
                         answers[one.at] = read(one.answer(status))
         except HostEndedError as ended:
             for at in set(range(len(wanted))) - answers.keys():
@@ -122,12 +124,12 @@ class Server(AbstractContextManager["Server"]):
 
 @define
 class _Running:
-    """A case in a fork; `at` is its place among the wanted ones."""
+    """A case that runs in a fork; `at` is its index among the requested cases."""
 
     at: int
     case: Case
     folder: Path
-    """Its folder for the log of the fork and for the answer."""
+    """The folder with the fork's log and answer."""
     deadline: float = field(init=False)
     is_late: bool = False
 
@@ -176,7 +178,7 @@ def verify(
     if wanted and not is_installed():
         message = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
         return [c if isinstance(c, Report) else failed(c.file, "verify.no_bridge", message, INSTALL) for c in read]
-    # those of one release together; the installed one judges a recipe without a plan
+    # group cases by release; without a plan, the installed Bridge checks the recipe
     by_release: dict[str, list[Case]] = {}
     for c in wanted:
         by_release.setdefault(c.plan.target.bridge if c.plan else "", []).append(c)

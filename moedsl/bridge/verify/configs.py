@@ -1,7 +1,8 @@
-"""Read a ConfigContainer: plain values by dotted field, attributes that are no fields, and who assigned each field.
+"""Read a ConfigContainer: plain values by dotted field, attributes that are not fields, and which lines assigned each
+field.
 
-`flat` gives the values. `watching` records assignments in a `Trace`: the lines that assigned last, of a recipe or
-whosever they are.
+`flat` gives the values. `watching` records in a `Trace` the lines that assigned each field last: any lines, or only a
+recipe's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ LAYOUT = "model.pipeline_model_parallel_layout"
 
 
 def flat(config: Any) -> dict[str, Any]:
-    """The JSON value of each `section.field`; objects that are neither plain nor a dtype become their type's name."""
+    """Return the JSON value of each `section.field`; objects that are neither plain nor a dtype become their type's
+    name."""
     out: dict[str, Any] = {}
     for section in dataclasses.fields(config):
         value = getattr(config, section.name)
@@ -37,7 +39,7 @@ def flat(config: Any) -> dict[str, Any]:
 
 
 def _fields(section: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of a section, and those of the sections inside it."""
+    """Yield the fields of a section and of the sections inside it, by dotted path."""
     for f in dataclasses.fields(value):
         if not f.name.startswith("_") and hasattr(value, f.name):
             path, inner = f"{section}.{f.name}", getattr(value, f.name)
@@ -47,18 +49,18 @@ def _fields(section: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def defaults_of(config: Any) -> dict[str, Any]:
-    """The default of each `section.field`; fields without a default are left out."""
+    """Return the default of each `section.field`; fields without a default are left out."""
     own = ((prefix, f) for prefix, value in _sections(config) for f in dataclasses.fields(value))
     return {f"{prefix}{f.name}": plain(f.default) for prefix, f in own if f.default is not dataclasses.MISSING}
 
 
 def sections(config: Any) -> dict[str, str]:
-    """The name of each section's class; sections that are not dataclasses are left out."""
+    """Return the name of each section's class; sections that are not dataclasses are left out."""
     return {prefix.rstrip("."): type(value).__name__ for prefix, value in _sections(config) if prefix}
 
 
 def _sections(config: Any) -> Iterator[tuple[str, Any]]:
-    """The configuration and its sections that are dataclasses, each with the prefix of its fields."""
+    """Yield the configuration and each section that is a dataclass, with the prefix of its fields."""
     yield "", config
     for section in dataclasses.fields(config):
         value = getattr(config, section.name)
@@ -67,7 +69,7 @@ def _sections(config: Any) -> Iterator[tuple[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON; an enum member and a torch dtype by name, another object by its text or type."""
+    """Convert a value to JSON: enum members and torch dtypes to their names, other objects to `<Type>`."""
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, (bool, int, float, str, type(None))):
@@ -91,7 +93,8 @@ def layout(value: Any) -> Any:
 
 
 def unknown(config: Any, code: CodeType) -> list[tuple[str, Any]]:
-    """Attributes that the recipe's code names, and that are neither fields nor class attributes of their objects.
+    """Return the attributes that the recipe's code names and that are neither fields nor class attributes of their
+    objects.
 
     Python accepts `cfg.model.moe_a2a_overlap = True`, but Bridge never reads it. `code` is the recipe module's code
     object.
@@ -113,7 +116,7 @@ def _extras(prefix: str, value: Any, depth: int = 3) -> Iterator[tuple[str, Any]
 
 
 def _words(code: CodeType) -> Iterator[str]:
-    """Every attribute name and string constant of a code object and of those inside it."""
+    """Yield every name and string constant of a code object and of the code objects inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, str):
@@ -130,10 +133,10 @@ _RECIPES = ("/megatron/bridge/recipes/", "/megatron/bridge/perf_recipes/")
 
 
 class Trace:
-    """The last assignment of every object and name, recorded through `watching`.
+    """The last assignment to each attribute of each object, recorded through `watching`.
 
-    With the file of a recipe, only lines of that file and of Bridge's recipes count, and no defaults. Objects are
-    stored, so that no identity is used twice.
+    With the file of a recipe, only lines of this file and of Bridge's recipes are recorded, and no defaults. The
+    objects are kept alive, so that no `id` is used twice.
     """
 
     def __init__(self, recipe: str = "") -> None:
@@ -144,7 +147,7 @@ class Trace:
         self._asked: dict[int, str | None] = {}
 
     def note(self, target: Any, name: str, value: Any) -> None:
-        """Record an assignment, by the innermost line and its callers; not if no line counts."""
+        """Record an assignment by its innermost line and its callers, unless no line of them is to be recorded."""
         frame = inspect.currentframe()
         for _ in range(2):  # the caller of the watched `__setattr__`
             frame = frame.f_back if frame is not None else None
@@ -157,7 +160,7 @@ class Trace:
                 if value is field.default or (plain and value == field.default):
                     return
         if name == "moe_token_dispatcher_type":
-            # the dispatcher that Bridge's helper was called for, if it makes this assignment (bridge
+            # the backend that Bridge's helper was called with, if the helper makes this assignment (bridge
             # training/flex_dispatcher_backend.py:34)
             near = [f for f in (frame, frame.f_back if frame is not None else None) if f is not None]
             helper = next((f for f in near if f.f_code.co_name == "apply_flex_dispatcher_backend"), None)
@@ -168,7 +171,7 @@ class Trace:
             if file not in self._ours:
                 known = file.replace(os.sep, "/")
                 own = os.path.realpath(file) == self._recipe or any(part in known for part in _RECIPES)
-                # else neither this recorder nor a constructor that Python generated
+                # without a recipe: any line but this recorder's and those of generated constructors
                 self._ours[file] = own if self._recipe else not file.startswith((__file__, "<"))
             if self._ours[file]:
                 places.append((file, frame.f_lineno))
@@ -178,18 +181,20 @@ class Trace:
             self._set[id(target), name] = tuple(places)
 
     def places(self, config: Any) -> dict[str, tuple[Place, ...]]:
-        """The lines that set each dotted field of `config` last: the innermost one first, then its callers."""
+        """Return the lines that last set each dotted field of `config`: the innermost one first, then its callers."""
         fields = ((f"{prefix}{name}", (id(value), name)) for prefix, value in _sections(config) for name in vars(value))
         return {field: self._set[at] for field, at in fields if at in self._set}
 
     def asked(self, config: Any) -> str | None:
-        """The flex backend of the last change of the dispatcher; None if no helper of Bridge made it."""
+        """Return the flex backend asked for when the dispatcher was last set; None if no helper of Bridge set it."""
         return self._asked.get(id(config.model))
 
 
 def writer(places: Mapping[str, tuple[Place, ...]], field: str) -> str:
-    """The line, such as ``megatron/core/x.py:12``, that set a dotted field or its section, or a word for what replaces
-    a package; "" if none did."""
+    """Return the line, such as ``megatron/core/x.py:12``, that set a dotted field or its section; "" if none did.
+
+    A line of moedsl's stand-ins becomes STAND_IN.
+    """
     found = places.get(field) or places.get(field.rpartition(".")[0])
     if not found:
         return ""

@@ -1,9 +1,9 @@
-"""Keep what a process with Bridge finds: the wheels of a release, and Hugging Face files without the network.
+"""Provide what a process with Bridge needs: the wheels of an older release, and Hugging Face files without the network.
 
-A release that is not the installed one has a folder of wheels. Everything else, torch among it, is the installed one: a
-process finds the folder first and the rest where it was.
+A release that is not the installed one has a folder of wheels, which the process searches first. Everything else,
+including torch, is the installed one.
 
-A HF_HOME in the hub's cache layout has files of the stdlib and of the user's cache, so that
+A HF_HOME in the hub's cache layout combines files of the stdlib and of the user's cache, so that
 `AutoBridge.from_hf_pretrained("org/name")` works unchanged. Layout: hub/models--ORG--NAME/{refs/main,
 snapshots/REV/...}.
 """
@@ -40,39 +40,39 @@ class NotMadeError(Exception):
 
 
 def is_installed(release: Release) -> bool:
-    """Whether this Python has that release itself, in any patch version."""
+    """Whether this Python has the release installed, in any patch version."""
     return f"{version('megatron_bridge')}.".startswith(f"{release.minor}.")
 
 
 def folder(release: Release) -> Path:
-    """Where its environment is or will be."""
+    """Return the folder of the release's environment, which may not exist yet."""
     return resources.cache_folder() / "targets" / f"{release.bridge}-py{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def made(release: Release) -> Path | None:
-    """The folder of its environment if it is there and only this user can change it."""
+    """Return the folder of the release's environment; None if it does not exist or others can change it."""
     found = folder(release)
     return found if found.is_dir() and resources.is_private(found) else None
 
 
 def is_ready(release: Release) -> bool:
-    """Whether recipes for it can be verified here."""
+    """Whether recipes for the release can be verified here."""
     return is_installed(release) or made(release) is not None
 
 
 def folders(release: Release) -> list[str]:
-    """Where a process must look first to find that release; nowhere for the installed one."""
+    """Return the folders that a process must search first to find the release; none for the installed one."""
     found = None if is_installed(release) else made(release)
     return [str(found)] if found else []
 
 
 def pins(release: Release) -> list[str]:
-    """The wheels of its folder."""
+    """Return the pip requirements of the release's folder."""
     return [f"megatron-bridge=={release.bridge}", f"megatron-core=={release.core}", *release.own]
 
 
 def make(release: Release) -> Path:
-    """Fetch the wheels into the folder, whole or not at all; raises NotMadeError."""
+    """Fetch the wheels into the release's folder, whole or not at all; raises NotMadeError."""
     if importlib.util.find_spec("torch") is None:
         text = "the environments share torch and Transformer Engine, and this Python has no torch"
         raise NotMadeError(text, "pip install 'moedsl[bridge]' under Python 3.12 first")
@@ -104,20 +104,20 @@ REVISION = "0" * 40
 
 
 def hub_environment(home: Path) -> dict[str, str]:
-    """The variables that make transformers read only `home`; the user's HF_HUB_OFFLINE=0 is respected."""
+    """Return the variables that make transformers read only `home`; the user's HF_HUB_OFFLINE=0 is respected."""
     offline = os.environ.get("HF_HUB_OFFLINE", "1")
     hub = str(home / "hub")
     return {"HF_HOME": str(home), "HF_HUB_CACHE": hub, "HF_HUB_OFFLINE": offline, "MEGATRON_CONFIG_LOCK_DIR": str(home)}
 
 
 def user_cache() -> Path:
-    """The folder of this user's own hub cache (huggingface_hub/constants.py)."""
+    """Return the folder of this user's own hub cache (huggingface_hub/constants.py)."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")).expanduser()
 
 
 def build_hub(home: Path, shipped: Path, cache: Path) -> list[str]:
-    """Fill `home`: link the models of `cache`, and add those of `shipped` that it does not have.
+    """Fill `home`: link the models of `cache`, and add those of `shipped` that `cache` does not have.
 
     `shipped` has ORG--NAME/config.json and files next to it. Returns the names of the stand-ins, as org/name.
     """

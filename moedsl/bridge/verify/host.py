@@ -3,7 +3,7 @@
 `Host` starts `python -m moedsl.bridge.verify.host MODULE`. The module has two functions:
 
 - `load() -> dict` imports what its tasks need. Its result is the host's first message.
-- `work(task, tell)` does one task in a fork. It may `tell` the parent something on the way.
+- `work(task, tell)` does one task in a fork. It may `tell` the parent a text before it ends.
 
 Both sides write JSON lines. The parent sends ``{"start": [[ID, TASK], ...]}`` and ``{"end": [ID, ...]}``. The host
 sends ``{"ready": true, ...}`` or ``{"ready": false, "error"}`` first, then
@@ -11,12 +11,12 @@ sends ``{"ready": true, ...}`` or ``{"ready": false, "error"}`` first, then
 - ``{"id", "told"}`` from a fork, and ``{"id", "raised"}`` from one that fails by an exception;
 - ``{"ended": [[ID, STATUS], ...]}`` as soon as the kernel reports that forks have ended, however they ended.
 
-A fork's output goes to the file `task["log"]`, and its answer to a file too: a pipe stays open in processes that the
-fork leaves running. The end of stdin ends the host, and the end of the host ends the forks.
+A fork writes its output to the file `task["log"]`, and its answer to another file: processes that it leaves running
+would keep a pipe open. The host ends when its stdin closes, and the forks end with the host.
 
-`concurrent.futures.ProcessPoolExecutor` does not fit: one crash breaks the tasks of all its processes and does not say
-how that process ended, tasks have no deadline, and a forkserver has no environment of its own, which an older release
-of Bridge needs.
+`concurrent.futures.ProcessPoolExecutor` does not fit: one crash fails the tasks of all its processes without the exit
+status, tasks have no deadline, and a forkserver cannot have its own environment, which an older release of Bridge
+needs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Message = Mapping[str, Any]
 Tell = Callable[[str], object]
 _QUIET = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 _LOOK = 0.5
-"""Seconds between two looks at a host that is silent. A process that a task left running may hold its pipe open."""
+"""Seconds between checks whether a silent host has ended: a process that a task left running may hold its pipe open."""
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
@@ -72,19 +72,19 @@ class HostEndedError(Exception):
 
 
 def popen(words: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
-    """Start the host, in a session of its own: Ctrl-C reaches only the parent, which ends it."""
+    """Start the host in its own session, so that Ctrl-C reaches only the parent, which ends the host."""
     return subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
     )
 
 
 def child_environment(home: Path) -> dict[str, str]:
-    """The environment of a host, with a folder of Hugging Face files that `environments.build_hub` made."""
+    """Return the environment of a host, with a folder of Hugging Face files that `environments.build_hub` made."""
     return resources.child_environment() | environments.hub_environment(home) | _QUIET
 
 
 Start = Callable[[Sequence[str], IO[bytes], Mapping[str, str]], Process]
-"""As `popen`; the tests fork a process that has imported Bridge already."""
+"""A function like `popen`; the tests' function forks a process that has already imported Bridge."""
 
 
 class Host(AbstractContextManager["Host"]):
@@ -105,13 +105,13 @@ class Host(AbstractContextManager["Host"]):
         self.close()
 
     def first(self, deadline: float = float("inf")) -> Message | None:
-        """The first message; None if it has not come at the deadline, a value of `time.monotonic`."""
+        """Return the first message; None if it has not come by the deadline, a value of `time.monotonic`."""
         if self._first is None:
             self._first = self._message(deadline)
         return self._first
 
     def next(self, deadline: float = float("inf")) -> Message | None:
-        """The next message after the first; None at the deadline. Raises HostEndedError."""
+        """Return the next message after the first; None at the deadline. Raises HostEndedError."""
         return self._message(deadline) if self.first(deadline) is not None else None
 
     def _message(self, deadline: float) -> Message | None:
@@ -120,14 +120,14 @@ class Host(AbstractContextManager["Host"]):
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
-            ended = self._process.poll() is not None  # first: what it wrote before its end is read below
+            ended = self._process.poll() is not None  # first, so that what it wrote before is read below
             if select.select([self._process.stdout], [], [], 0 if ended else min(left, _LOOK))[0]:
                 data = os.read(self._process.stdout.fileno(), 1 << 16)
                 *lines, self._unread = (self._unread + data).split(b"\n")
                 self._messages.extend(json.loads(line) for line in lines)
                 ended = not data
             if ended and not self._messages:
-                with suppress(ProcessLookupError):  # it ends about now; it may also have closed the pipe and live on
+                with suppress(ProcessLookupError):  # it is ending, or it has closed the pipe and lives on
                     os.killpg(self._process.pid, signal.SIGKILL)
                 status = self._process.wait()
                 self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 8000))
@@ -139,7 +139,7 @@ class Host(AbstractContextManager["Host"]):
         self._send({"start": [*tasks]})
 
     def end(self, ids: Iterable[int]) -> None:
-        """End forks, and what they have started; those that have ended are left out."""
+        """End forks and the processes that they started; forks that have already ended are skipped."""
         self._send({"end": [*ids]})
 
     def _send(self, message: Message) -> None:
@@ -153,10 +153,10 @@ class Host(AbstractContextManager["Host"]):
         assert self._process.stdin and self._process.stdout
         with suppress(BrokenPipeError):
             self._process.stdin.close()
-        if self._first is None or not self._first["ready"]:  # it imports, and reads no stdin
+        if self._first is None or not self._first["ready"]:  # it is still importing, and does not read stdin
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.stdout.close()  # no message keeps it waiting
+        self._process.stdout.close()  # so that a message that nobody reads cannot block it
         self._process.wait()
         self._log.close()
         self._home.cleanup()
@@ -168,7 +168,7 @@ class Host(AbstractContextManager["Host"]):
 def main() -> None:
     """Load the module, then start and end forks as the parent asks and report each end, until stdin ends."""
     out = os.dup(1)
-    os.dup2(2, 1)  # whatever the imports print is no message
+    os.dup2(2, 1)  # what the imports print must not look like a message
     work: Callable[[Mapping[str, Any], Tell], None]
     try:
         module = importlib.import_module(sys.argv[1])
@@ -185,7 +185,7 @@ def main() -> None:
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)  # without a handler the pipe gets no byte
     forks: dict[int, int] = {}
-    """The ID of each running fork, by process."""
+    """Process id -> task ID of each running fork."""
     unread = b""
     while True:
         ready = select.select([0, woken], [], [])[0]
@@ -214,17 +214,17 @@ def main() -> None:
 
 
 def _write(out: int, message: Message) -> None:
-    os.write(out, f"{json.dumps(message)}\n".encode())  # at once: shorter than PIPE_BUF, so lines do not mix
+    os.write(out, f"{json.dumps(message)}\n".encode())  # one write, shorter than PIPE_BUF, so lines do not mix
 
 
 def _end_group(pid: int) -> None:
-    """End a fork and what it has started, unless that has left its process group."""
+    """End a fork and the processes that it started, unless they have left its process group."""
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def _fork(work: Callable[[Mapping[str, Any], Tell], None], id: int, task: Mapping[str, Any], out: int) -> int:
-    """Fork for one task; returns the process in the parent. In the child it never returns."""
+    """Fork for one task, and return the process id in the parent. In the child it never returns."""
     host, pid = os.getpid(), os.fork()
     if pid:
         with suppress(PermissionError, ProcessLookupError):  # the child has done it, or has ended
@@ -246,7 +246,7 @@ def _fork(work: Callable[[Mapping[str, Any], Tell], None], id: int, task: Mappin
         status = 0
     except BaseException:
         with suppress(OSError):  # the task may have closed the pipe
-            _write(out, {"id": id, "raised": True})  # while its connections are open: other tasks fail when they close
+            _write(out, {"id": id, "raised": True})  # before its connections close, which makes other tasks fail too
         traceback.print_exc()
     finally:
         with suppress(OSError):

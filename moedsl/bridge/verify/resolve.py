@@ -1,8 +1,8 @@
-"""Build a recipe's configuration, and ask what Bridge's update makes of it, which line set each value, and what differs
-from the plan.
+"""Build a recipe's configuration, run Bridge's update, and find which line set each value and what differs from the
+plan.
 
-`load` builds it. An error of the recipe's own code is an UnbuiltError; errors of NVIDIA's code pass. `run_update` is
-what pretrain() does first, Bridge's runtime_config_update.
+`load` builds the configuration. An error in the recipe's own code raises UnbuiltError; errors in NVIDIA's code pass.
+`run_update` runs Bridge's runtime_config_update, which pretrain() calls first.
 """
 
 from __future__ import annotations
@@ -41,37 +41,40 @@ from moedsl.support.json_form import JsonForm
 class Resolved(JsonForm):
     """One recipe built by the real Bridge. `built` is empty if the recipe itself raised.
 
-    It is also read from the JSON of a failed Report, whose file, message, id and help are kept.
+    It can also be read from the JSON of a failed Report, which gives file, message, id and help.
     """
 
     file: str
     function: str = ""
     source: str = ""
-    """The file of the function."""
+    """The file that defines the function."""
     line: int = 1
-    """The line of its `def`."""
+    """The line of the function's `def`."""
     built: Mapping[str, Any] = field(factory=dict)
     """The JSON value of each dotted field, before runtime_config_update."""
     resolved: Mapping[str, Any] = field(factory=dict)
-    """The values after it, as far as it came if it raised."""
+    """The values after runtime_config_update; if it raised, as it left them."""
     classes: Mapping[str, str] = field(factory=dict)
     """The name of each section's class."""
     unknown: Mapping[str, Any] = field(factory=dict)
     """Attributes that the recipe set and that are not fields."""
     asked: str | None = None
-    """The dispatcher of the last call to apply_flex_dispatcher_backend, whatever the call made of it."""
+    """The backend that the last call to apply_flex_dispatcher_backend named, even if the call did not select it."""
     places: Mapping[str, Any] = field(factory=dict)
-    """For each dotted field its lines, [[file, line], ...], innermost first."""
+    """Dotted field -> the lines that set it, [[file, line], ...], innermost first."""
     refusal: Refusal | None = None
     message: str = ""
     """Why the check failed: no Bridge, no such recipe, a crash."""
     id: str = ""
-    """The diagnostic id of that failure."""
+    """The diagnostic id of the failure."""
     help: str = ""
 
 
 def resolve(case: Case) -> Resolved:
-    """Build the recipe twice: the first build shows which classes to watch. Never raises the recipe's errors."""
+    """Resolve a recipe, and build it twice, because the first build shows which classes to watch.
+
+    Never raises the recipe's errors.
+    """
     from megatron.bridge.training.config import runtime_config_update
 
     stand_ins.answer(case.device, case.world, 0)
@@ -112,13 +115,13 @@ class UnbuiltError(Exception):
 
 
 def load(case: Case) -> tuple[Any, CodeType]:
-    """Build the recipe's ConfigContainer as on a worker of that GPU; also returns its module's code."""
+    """Build the recipe, and return its ConfigContainer and the code of its module."""
     module, function = find(case)
     return build(case, function), code_of(module)
 
 
 def find(case: Case) -> tuple[ModuleType, Callable[[], Any]]:
-    """Import the module of a case and find its function; raises what the import raises in NVIDIA's code."""
+    """Import the module of a case, and return it with its function; raises what NVIDIA's code raises."""
     with _own_errors(case):
         module = import_file(case.source) if case.source.endswith(".py") else importlib.import_module(case.source)
     if not hasattr(module, case.function):
@@ -128,7 +131,7 @@ def find(case: Case) -> tuple[ModuleType, Callable[[], Any]]:
 
 
 def build(case: Case, function: Callable[[], Any]) -> Any:
-    """Call the function, which returns the ConfigContainer; raises what NVIDIA's code raises."""
+    """Call the function, and return its ConfigContainer; raises what NVIDIA's code raises."""
     from megatron.bridge.training.config import ConfigContainer
 
     with _own_errors(case):
@@ -182,9 +185,9 @@ def import_file(path: str) -> ModuleType:
 
 
 def run_update(config: Any, written: Collection[str] = ()) -> tuple[Change, ...]:
-    """Run Bridge's update; returns every value of the recipe that Bridge replaced, with the line that did.
+    """Run Bridge's update; return every value of the recipe that Bridge replaced, with the line that replaced it.
 
-    `written` are the fields that the recipe of a plan states. Raises what Bridge raises.
+    `written` are the fields that a compiled recipe states. Raises what Bridge raises.
     """
     from megatron.bridge.training.config import runtime_config_update
 
@@ -208,7 +211,7 @@ _COPIED = ("comm_overlap", "mixed_precision")
 
 
 def compare_config(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mismatch, ...]:
-    """Compare the plan's decided values with the updated config."""
+    """Compare the plan's decided values with the configuration after Bridge's update."""
     plan = case.plan
     if plan is None:
         return ()
@@ -224,8 +227,8 @@ def compare_config(config: Any, case: Case, num_microbatches: int | None) -> tup
         if (found := normalise(name, actual)) != value:
             out.append(Mismatch(name, value, found))
     fields = flat(config)
-    # the plan's words, against those read back from what Megatron-Core reads, as `lint` reads any recipe: however they
-    # were written. A word is skipped if the run sets a field that states it
+    # compare the plan's keywords with those read back from the fields that Megatron-Core reads, as `lint` reads any
+    # recipe. A keyword is skipped if the run sets a field that states it
     read = words(Configuration({n: v for n, v in fields.items() if n.partition(".")[0] not in _COPIED}))
     for word, planned in {**plan.layout.to_json(), **plan.batch.to_json(), **plan.policy.to_json()}.items():
         value = read.get(word)
@@ -250,7 +253,8 @@ def compare_config(config: Any, case: Case, num_microbatches: int | None) -> tup
 def compare_stages(
     stages: list[dict[str, Any]], plan: Plan | None
 ) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
-    """Compare stages with the plan's: `params` are all of a rank of the stage, `expert_params` those of experts."""
+    """Compare counted stages with the plan's: `params` counts all parameters of a rank, `expert_params` only the
+    experts'."""
     planned = plan.estimate.memory.stages if plan else ()
     if not planned:
         return [{"stage": s["stage"], "planned": None, "real": s} for s in stages], ()

@@ -1,8 +1,9 @@
-"""Ask what NVIDIA's code refuses only after training has started, by calling those lines.
+"""Find what NVIDIA's code refuses only after training has started, by calling the code that refuses it.
 
-- `ask`: checks of a step. Each function gets objects that stop it after the check: reaching them means that it passed.
-- `make_user_buffers`: what training initialises for tensor-parallel overlap before it builds the model, over objects
-  that send nothing.
+- `ask`: the checks of a step. Each function gets objects that raise when they are used, which means that the check
+  passed.
+- `make_user_buffers`: the set-up of tensor-parallel overlap, which training does before it builds the model, with
+  communicators that send nothing.
 - `ask_stage`: the schedule of the built model with expert overlap, and its CUDA graphs, by the functions that training
   calls, on the meta device.
 """
@@ -37,7 +38,7 @@ class _Stop:
 
 
 def ask(config: Any, groups: Any) -> tuple[tuple[Refusal, ...], int | None]:
-    """List every later refusal, and the number of microbatches if it can be computed. Needs the process groups."""
+    """Return every refusal of a step, and the number of microbatches (None if unknown). Needs the process groups."""
     out: list[Refusal] = []
     count: list[int] = []
     _try(out, "runtime", lambda: count.append(microbatches(config)))
@@ -52,7 +53,7 @@ def ask(config: Any, groups: Any) -> tuple[tuple[Refusal, ...], int | None]:
 
 
 def _try(out: list[Refusal], question: str, asked: Callable[[], object]) -> None:
-    """Note the refusal of a question. One of a step may come from any code, others only from NVIDIA's."""
+    """Call a check, and record its refusal. A `runtime` check may raise in any code, other checks only in NVIDIA's."""
     try:
         asked()
     except _PassedError:
@@ -64,7 +65,7 @@ def _try(out: list[Refusal], question: str, asked: Callable[[], object]) -> None
 
 
 def microbatches(config: Any) -> int:
-    """Call Megatron-Core's own calculator (core/num_microbatches_calculator.py)."""
+    """Return the number of microbatches by Megatron-Core's own calculator (core/num_microbatches_calculator.py)."""
     from megatron.core import num_microbatches_calculator as calculator
 
     calculator.unset_num_microbatches_calculator()
@@ -76,8 +77,8 @@ def microbatches(config: Any) -> int:
 
 
 def _schedule(config: Any, groups: Any, count: int) -> None:
-    """Check microbatch groups against PP and the number of microbatches: core/pipeline_parallel/schedules.py, the
-    interleaved schedule."""
+    """Check the microbatch group size against PP and the number of microbatches, by the interleaved schedule in
+    core/pipeline_parallel/schedules.py."""
     import torch
 
     schedules: Any = importlib.import_module("megatron.core.pipeline_parallel.schedules")
@@ -105,7 +106,8 @@ def _schedule(config: Any, groups: Any, count: int) -> None:
 
 
 def _moe_forward(config: Any, groups: Any) -> None:
-    """Check tensor parallel training without sequence parallel: core/transformer/moe/moe_layer.py, MoELayer.forward."""
+    """Check for tensor-parallel training without sequence parallelism: core/transformer/moe/moe_layer.py,
+    MoELayer.forward."""
 
     class Layer(_Stop):
         training, attn_tp_group = True, groups.tp
@@ -124,7 +126,7 @@ def _sharded_mesh(config: Any, groups: Any) -> None:
 
 
 def _quantisation(model: Any) -> None:
-    """Check that this GPU computes in the format: transformer_engine/pytorch/quantization.py."""
+    """Check that this GPU supports the number format: transformer_engine/pytorch/quantization.py."""
     if not (model.fp8 or getattr(model, "fp4", None)):
         return
     recipes: Any = importlib.import_module("megatron.core.fp8_utils")
@@ -144,7 +146,8 @@ UNTURNED = (
 
 
 def ask_stage(config: Any, chunks: Sequence[Any], groups: Any) -> tuple[list[Refusal], list[str]]:
-    """List refusals of the chunks of one rank, and silent errors. Call inside `meta_device`."""
+    """Return the refusals for the model chunks of one rank, and cautions about silent errors. Call inside
+    `meta_device`."""
     refused: list[Refusal] = []
     cautions: list[str] = []
     if config.model.overlap_moe_expert_parallel_comm:
@@ -165,8 +168,8 @@ def _overlapped_schedule(config: Any, chunk: Any) -> None:
 
 
 def _captured(config: Any, chunks: Sequence[Any], groups: Any) -> list[str]:
-    """Find the layers and the inputs of their graphs in the order of the schedule, as TECudaGraphHelper of
-    core/transformer/cuda_graphs.py does. Needs the microbatch calculator."""
+    """Collect the captured layers and their graph inputs as TECudaGraphHelper does (core/transformer/cuda_graphs.py),
+    and return cautions. Needs the microbatch calculator."""
     graphs: Any = importlib.import_module("megatron.core.transformer.cuda_graphs")
     variables = {name: str(value) for name, value in (getattr(config, "env_vars", None) or {}).items()}
     takes = inspect.signature(graphs.TECudaGraphHelper).parameters
@@ -178,7 +181,7 @@ def _captured(config: Any, chunks: Sequence[Any], groups: Any) -> list[str]:
     if not helper.flattened_callables:
         return []
     _, made = helper._get_cuda_graph_input_data()
-    # Whether the model rotates positions in shared code; latent attention does this itself
+    # Shared code rotates positions for captured attention, except for latent attention, which rotates its own
     model = config.model
     modules = model.cuda_graph_modules if hasattr(model, "cuda_graph_modules") else model.cuda_graph_scope
     if not (not model.multi_latent_attention and (not modules or "attn" in {m.name for m in modules})):
@@ -189,7 +192,7 @@ def _captured(config: Any, chunks: Sequence[Any], groups: Any) -> list[str]:
 
 
 def _nothing(*args: object, **kwargs: object) -> None:
-    """Stand for a communicator of Transformer Engine, which needs GPUs that reach each other."""
+    """Replace a communicator of Transformer Engine, which needs connected GPUs."""
 
 
 _EXTENSION = SimpleNamespace(

@@ -1,8 +1,8 @@
 """Ask Megatron-Core which ranks form each process group, and which parameters each pipeline stage has.
 
-Groups come from torch's fake process group, parameters from the real model that Bridge builds on the meta device. There
-tensors have shapes and no memory, even where Megatron's code names cuda or cpu. Work that NVIDIA's code repeats for
-each layer and each process group, and that changes no answer, is skipped.
+Groups come from torch's fake process group, parameters from the real model that Bridge builds on the meta device.
+Tensors there have shapes and no memory, even where Megatron's code names cuda or cpu. Work that NVIDIA's code repeats
+for each layer or process group is skipped where it changes no answer.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ NAMES = {
     "EXPERT_DATA_PARALLEL_GROUP": "EDP",
 }
 _OF_EXPERT_GRIDS = {"ep": "EP", "tp": "ETP", "tp ep": "ETP_EP", "dp": "EDP", "inner_dp outer_dp": "EDP"}
-"""Our name for the dimensions of a grid of experts, where Bridge makes groups by the dimensions of a grid
-(dist.use_decentralized_pg): bridge training/initialize.py:431-490. Of the other grids they are the name."""
+"""Dimensions of an expert grid -> our group name, for groups that Bridge makes from grids (dist.use_decentralized_pg):
+bridge training/initialize.py:431-490. In other grids the dimensions themselves are the name."""
 
 
 def layout_of(config: Any, world: int) -> dict[str, int]:
-    """The sizes that a config without a plan states."""
+    """Return the parallel sizes of a config, for a case without a plan."""
     m = config.model
     tp, cp, pp = m.tensor_model_parallel_size, m.context_parallel_size, m.pipeline_model_parallel_size
     ep, etp = m.expert_model_parallel_size or 1, m.expert_tensor_parallel_size or tp
@@ -58,7 +58,11 @@ def layout_of(config: Any, world: int) -> dict[str, int]:
 
 
 def compare_groups(made: Made, config: Any, case: Case) -> tuple[dict[str, Any], tuple[Mismatch, ...]]:
-    """Each family {count, sizes, matches}, and for each that differs a mismatch with its first different group."""
+    """Compare Megatron-Core's process groups with the expected ones.
+
+    Return {count, sizes, matches} by group name, and a mismatch for each name that differs, with its first differing
+    group.
+    """
     layout: Mapping[str, Any] = case.plan.layout.to_json() if case.plan else layout_of(config, case.world)
     wanted = machines.rank_groups(layout, config.dist.use_tp_pp_dp_mapping)
     real = {NAMES[name]: sorted(lists) for name, lists in made.items() if name in NAMES}
@@ -78,14 +82,16 @@ def compare_groups(made: Made, config: Any, case: Case) -> tuple[dict[str, Any],
 
 
 Made = dict[str, list[list[int]]]
-"""For each of Megatron-Core's group descriptions, the ranks of every group made with it."""
+"""Megatron-Core's group description -> the ranks of every group made with it."""
 
 
 @contextmanager
 def _recorded(made: Made, alone: bool) -> Generator[None]:
-    """Record the groups that Megatron-Core makes. Each rank makes the groups of all ranks and names each family.
-    Without GPUs a group has no backend of its own, and no options of NCCL (streams of a higher priority). With `alone`,
-    only its own are made and recorded."""
+    """Record the groups that Megatron-Core makes, by their descriptions.
+
+    Each rank makes the groups of all ranks; with `alone`, only groups that contain this rank are made and recorded.
+    Backend and NCCL options (high-priority streams) are dropped, because there are no GPUs.
+    """
     real, real_of_grid, me = dist.new_group, HyperCommGrid.create_pg, dist.get_rank()
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -111,14 +117,16 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
 
 @functools.cache
 def _rank_lists(world_size: int, parallel_size: tuple[int, ...], mask: tuple[bool, ...]) -> list[list[int]]:
-    """Ask Megatron-Core once: its lists are the same for every rank, and take a second for a thousand GPUs."""
+    """Return Megatron-Core's rank lists, cached: they are the same for every rank, and take a second for a thousand
+    GPUs."""
     return _generate(world_size, [*parallel_size], [*mask])
 
 
 def initialise(config: Any, world: int, rank: int, alone: bool = False) -> tuple[Any, Made]:
-    """Make the process groups of `rank`: Bridge's collection, and all made for the world. Replaces earlier ones.
+    """Make the process groups of `rank`, in place of earlier ones; return Bridge's collection, and all groups of the
+    world.
 
-    `alone` leaves the groups of other ranks to them, which saves seconds on a thousand GPUs.
+    `alone` skips groups without this rank, which saves seconds on a thousand GPUs.
     """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -145,13 +153,14 @@ def initialise(config: Any, world: int, rank: int, alone: bool = False) -> tuple
 
 
 Look = Callable[[list[Any], Any], None]
-"""Further checks of a stage's chunks and their groups, on the meta device."""
+"""A callback that checks a stage's model chunks, given with their process groups, on the meta device."""
 
 
 def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[list[dict[str, Any]], int]:
-    """Each stage {stage, rank, dense, expert, chunks} for one rank of it, and the whole model's parameters.
+    """Count parameters: {stage, rank, dense, expert, chunks} for one rank of each stage, and the total of the whole
+    model.
 
-    A parameter is an expert's if Megatron-Core marks it so: its gradient is reduced over EDP (`allreduce` False).
+    `expert` counts the parameters with `.experts.` in their name. `look` is called for each stage.
     """
     from megatron.core.enums import ModelType
 
@@ -162,7 +171,7 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
     for stage, rank in enumerate(pp_ranks):
         groups, _ = initialise(config, case.world, rank, alone=True)
         config.model._pg_collection = groups
-        config.model.perform_initialization = False  # the adapters of a stage before this one switch it on
+        config.model.perform_initialization = False  # the adapters of an earlier stage switch it on
         with meta_device():
             chunks = provider._create_model(config.model, ModelType.encoder_or_decoder, groups)
             chunks = chunks if isinstance(chunks, list) else [chunks]
@@ -175,11 +184,11 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
             for chunk in chunks:
                 whole.update(_unique(chunk, groups))
             look(chunks, groups)
-        # The parameters of each virtual chunk with its decoder layers, and `mtp` for the prediction blocks
+        # Count the dense and expert parameters of each model chunk, its decoder layers and its `mtp` blocks
         described: list[dict[str, int]] = []
         for chunk in chunks:
             sizes = {"dense": 0, "expert": 0}
-            for name, parameter in chunk.named_parameters():  # `allreduce` marks them only where EP > 1
+            for name, parameter in chunk.named_parameters():  # `allreduce` marks experts only if EP > 1
                 sizes["expert" if ".experts." in name else "dense"] += parameter.numel()
             language = getattr(chunk, "language_model", chunk)
             mtp = getattr(language, "mtp", None)
@@ -191,13 +200,14 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
 
 
 def prepare(model: Any) -> None:
-    """Build shapes only: no initialisation, quantised copies, fused gradient buffers or kernel packages."""
+    """Configure the model to build shapes only: no initialisation, quantised copies, fused gradient buffers or kernel
+    packages."""
 
     def absent(*args: object, **kwargs: object) -> None:
         raise RuntimeError("a package of compiled kernels is absent")
 
     module: Any = importlib.import_module("megatron.core.transformer.moe.token_dispatcher")
-    # DeepEP, HybridEP and NCCL EP seem to be installed: dispatchers test whether their functions are None
+    # make DeepEP, HybridEP and NCCL EP look installed: dispatchers test whether their functions are None
     for name, value in list(vars(module).items()):
         if value is None and name.startswith("set_"):
             setattr(module, name, lambda *args, **kwargs: None)
@@ -211,7 +221,7 @@ def prepare(model: Any) -> None:
 
 
 def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:
-    """The size over all ranks of each distributed checkpoint key of a parameter.
+    """Yield each checkpoint key of the parameters, with its size over all ranks.
 
     A fused parameter is saved in parts, so keys may not be names of parameters.
     """
@@ -239,7 +249,7 @@ class _Nothing:
 
 
 class _ToMeta(TorchFunctionMode):
-    """Replaces every device in calls of torch functions by the meta device."""
+    """Replaces every device argument of torch functions with the meta device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -253,7 +263,7 @@ class _ToMeta(TorchFunctionMode):
 
     @staticmethod
     def is_device(value: Any) -> bool:
-        """Whether an argument of `to` is a device, or the name or the number of one."""
+        """Whether an argument of `to` is a device, a device name or a device number."""
         is_name = isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
         is_number = isinstance(value, int) and not isinstance(value, bool)
         return is_name or is_number or isinstance(value, torch.device)
@@ -261,7 +271,7 @@ class _ToMeta(TorchFunctionMode):
 
 @contextmanager
 def meta_device() -> Generator[None]:
-    """Make tensors without storage, and let torch.cuda have streams without a GPU."""
+    """Make tensors on the meta device, without storage, and give torch.cuda streams without a GPU."""
     with patch.multiple(torch.cuda, Stream=_Nothing, Event=_Nothing, current_stream=_Nothing), _META, _ToMeta():
         yield
 
@@ -271,11 +281,12 @@ _YARN = "megatron.core.models.common.embeddings.yarn_rotary_pos_embedding"
 
 @functools.cache
 def skip_repetitions() -> None:
-    """Skip work that NVIDIA's code repeats for each layer or group, in this whole process: it changes no answer."""
+    """Skip work that NVIDIA's code repeats for each layer or group and that changes no answer; patches the whole
+    process."""
     utils: Any = importlib.import_module("megatron.core.utils")
     if utils.HAVE_PACKAGING:
-        utils.PkgVersion = functools.cache(utils.PkgVersion)  # each group compares torch's (parallel_state.py:249)
-    # each latent attention makes a table of cosines and sines for itself: leave it to the first forward
+        utils.PkgVersion = functools.cache(utils.PkgVersion)  # each group compares versions (parallel_state.py:249)
+    # each latent attention makes its own table of cosines and sines: defer it to the first forward
     embedding: Any = importlib.import_module(_YARN).YarnRotaryEmbedding
     make = embedding._set_cos_sin_cache
 

@@ -37,7 +37,7 @@ EXTENSION = "transformer_engine_torch"
 
 
 class _OnDemand(type):
-    """A class of the extension, or an enum whose members are made when they are read."""
+    """The type of each class in the extension; an enum's members are made when they are read."""
 
     _members: dict[str, Any]
     _number: int
@@ -92,8 +92,8 @@ def install_engine() -> str:
 
 
 def compiled() -> Path | None:
-    """The file of the compiled extension, where Transformer Engine looks for it: next to its package in an editable
-    install, in the package in a container, in `wheel_lib` from PyPI (transformer_engine/common/__init__.py:101)."""
+    """Find the compiled extension where Transformer Engine looks for it: next to its package in an editable install, in
+    the package in a container, in `wheel_lib` from PyPI (transformer_engine/common/__init__.py:101)."""
     spec = find_spec("transformer_engine")
     if spec is None or spec.origin is None:
         return None
@@ -103,7 +103,7 @@ def compiled() -> Path | None:
 
 
 def installed(name: str) -> bool:
-    """Whether a distribution is there, real; nothing of it is imported."""
+    """Whether a distribution is really installed; does not import it."""
     try:
         version(name)
     except PackageNotFoundError:
@@ -134,7 +134,7 @@ def install_mamba() -> None:
 
 
 def _mamba_modules() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    """The modules that the mixer imports of each package, with the names that it imports from them."""
+    """Return package -> module -> the names that the mixer imports from it, with stand-ins for their values."""
     import torch
 
     def kernel(name: str) -> Callable[..., Any]:
@@ -144,7 +144,8 @@ def _mamba_modules() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
         return absent
 
     class RMSNorm(torch.nn.Module):
-        """The norm after the scan, as the mixer makes it (megatron/core/ssm/mamba_mixer.py:417): a weight a channel."""
+        """The norm after the scan, as the mixer makes it (megatron/core/ssm/mamba_mixer.py:417): one weight per
+        channel."""
 
         def __init__(
             self, hidden_size: int, eps: float = 1e-5, group_size: int | None = None, norm_before_gate: bool = True,
@@ -175,9 +176,9 @@ def _mamba_modules() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 
 
 def leave_random_states() -> None:
-    """Skip the random states from which a mixer and an adapter draw their parameters (megatron/core/ssm/
-    mamba_mixer.py:318, tensor_parallel/layers.py:177): training sets them, and on the meta device parameters have no
-    values."""
+    """Skip the random states from which a mixer and an adapter initialise parameters
+    (megatron/core/ssm/mamba_mixer.py:318, tensor_parallel/layers.py:177): training sets them up, and parameters on the
+    meta device have no values."""
     for name in (MIXER, "megatron.core.tensor_parallel.layers"):
         module: Any = importlib.import_module(name)
         module.get_cuda_rng_tracker = lambda: SimpleNamespace(fork=nullcontext)
@@ -188,7 +189,7 @@ _LOOK = "_missing_cudnn_dsa_kernel_dependencies"
 
 
 def install_sparse_attention() -> None:
-    """Answer that nothing is missing; call after `install_engine`."""
+    """Make Megatron-Core report no missing kernel package of sparse attention; call after `install_engine`."""
     if installed("megatron-core"):
         utils: Any = importlib.import_module("megatron.core.utils")
         if hasattr(utils, _LOOK):  # not before Megatron-Core 0.19
@@ -197,7 +198,7 @@ def install_sparse_attention() -> None:
 
 
 def absent_packages(model: Any) -> tuple[str, ...]:
-    """The packages that a model's layers would call and that are not installed."""
+    """Return the packages that a model's layers would call and that are not installed."""
     mixes = "M" in (getattr(model, "hybrid_layer_pattern", None) or "")
     sparse = getattr(model, "dsa_kernel_backend", None) == "cudnn"
     names = [*(n for n in MAMBA if mixes and not installed(n)), *(_MISSING if sparse else ())]
@@ -218,7 +219,7 @@ def checkpoint(config: Any) -> Generator[tuple[str, ...]]:
 
 @contextmanager
 def weights(config: Any) -> Generator[None]:
-    """Let Bridge accept a recipe of adapters that leaves the name of its weights to the user, as all of Bridge's own do
+    """Let Bridge accept an adapter recipe that leaves the name of its weights to the user, as all of Bridge's own do
     (bridge recipes/common.py:318, training/config.py:1488)."""
     if config.peft is None or config.checkpoint.pretrained_checkpoint is not None:
         yield
@@ -233,8 +234,8 @@ def weights(config: Any) -> Generator[None]:
 
 @contextmanager
 def processors() -> Generator[list[str]]:
-    """Let a recipe load the tokenizer and the processor of a model whose files are not here, as the datasets of images
-    before Bridge 0.6 do; yield what was replaced."""
+    """Let a recipe load a tokenizer or processor whose files are not here, as image datasets do before Bridge 0.6;
+    yield what was replaced."""
     import transformers
 
     replaced: list[str] = []
@@ -245,7 +246,7 @@ def processors() -> Generator[list[str]]:
         def load(cls: type, name: str, *more: Any, **options: Any) -> Any:
             try:
                 return real(cls, name, *more, **options)
-            except OSError:  # transformers' word for files that are not here
+            except OSError:  # transformers raises it for files that are not here
                 replaced.append(f"the files of {name} that a dataset of images reads (not on this machine)")
                 return MagicMock(name=name)
 
@@ -256,8 +257,8 @@ def processors() -> Generator[list[str]]:
 
 
 def vocabulary(config: Any) -> tuple[str, ...]:
-    """Give the model the rows of its tokenizer's own model, as setup takes the rows of the tokenizer (bridge
-    training/setup.py:681), and return what was replaced. Without a known model nothing is built."""
+    """Set a missing vocabulary size from the tokenizer's configuration or from its model, where setup asks the
+    tokenizer (bridge training/setup.py:681); return what was replaced. Nothing is set if both are unknown."""
     if getattr(config.model, "vocab_size", 0) is not None:
         return ()
     from transformers import AutoConfig
@@ -294,7 +295,7 @@ def answer(device: Device, world: int, rank: int) -> None:
 
 
 def be_current() -> None:
-    """Make the first GPU the current one of a process that keeps no tensors."""
+    """Make torch.cuda name device 0 as the current one and skip synchronisation, in a process that keeps no tensors."""
     import torch
 
     cuda: Any = torch.cuda
@@ -303,5 +304,5 @@ def be_current() -> None:
 
 
 def be_rank(rank: int, world: int) -> None:
-    """The environment that torchrun would give this rank."""
+    """Set the environment variables that torchrun would give this rank."""
     os.environ.update(WORLD_SIZE=str(world), RANK=str(rank), LOCAL_RANK=str(rank % 8))

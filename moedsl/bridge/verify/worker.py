@@ -1,4 +1,5 @@
-"""Ask all questions about one recipe in one process: Megatron keeps global state, so a process judges only once."""
+"""Ask all questions about one recipe in one process: Megatron keeps global state, so a process checks only one
+recipe."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ _QUIET = ("DEPRECATED", "CUDA runtime", "trust_remote_code")
 
 
 class _RefusedError(Exception):
-    """Ends the questions: later ones depend on the refused one."""
+    """Raised to end the questions: later ones depend on the refused one."""
 
 
 @define
 class _Findings:
-    """The answers so far, from which a report can be made at any time."""
+    """The answers so far; a report can be made from them at any time."""
 
     refusals: list[Refusal] = field(factory=list)
     mismatches: list[Mismatch] = field(factory=list)
@@ -42,7 +43,7 @@ class _Findings:
     more: dict[str, Any] = field(factory=dict)
 
     def ask(self, question: str, answer: Callable[[], T]) -> T:
-        """Ask and time one question; a refusal is noted and ends the questions, another exception is a bug."""
+        """Ask and time one question. Record a refusal and raise _RefusedError; any other exception is a bug."""
         start = time.monotonic()
         try:
             return answer()
@@ -116,7 +117,7 @@ def _questions(case: Case, found: _Findings) -> None:
         return
 
     def look(chunks: list[Any], of_stage: Any) -> None:
-        """Ask each stage, and list each finding once; nothing without the number of microbatches."""
+        """Check one stage, and record each new finding; skipped if the number of microbatches is unknown."""
         if count is not None:
             refused, cautions = runtime.ask_stage(config, chunks, of_stage)
             found.refusals += [r for r in refused if r not in found.refusals]
@@ -131,8 +132,8 @@ def _questions(case: Case, found: _Findings) -> None:
 
 @contextmanager
 def _listening(folder: str) -> Generator[tuple[list[str], set[str]]]:
-    """Collect what NVIDIA's code logs at WARNING and above, each line once; and as org/name the models whose stand-in
-    configuration in `folder` this process opens from now on."""
+    """Collect each distinct message that NVIDIA's code logs at WARNING or above, and the models (org/name) whose
+    stand-in configuration in `folder` this process opens from now on."""
     messages: list[str] = []
     opened: set[str] = set()
     prefix = os.path.join(os.path.realpath(folder), "models--")

@@ -1,4 +1,4 @@
-"""`moedsl plan` with --top, --pareto or --tokens, `what-if` and `report`: answer with more than the plan."""
+"""`moedsl plan` with --top, --pareto or --tokens, `moedsl what-if` and `moedsl report`: print more than the plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tables(a: Namespace) -> int:
 
 
 def unpriced(a: Namespace) -> bool:
-    """Whether there is a price without tokens; reports this on stderr."""
+    """Whether there is a price without tokens; if so, also report it on stderr."""
     if a.price is None or a.tokens is not None:
         return False
     print("--price needs a number of tokens: write --tokens 10T --price 2.5", file=sys.stderr)
@@ -66,7 +66,7 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
 
 
 def tables_of(result: Result) -> Iterator[str]:
-    """Print the tables that replace the plans."""
+    """Yield the tables that replace the plans."""
     for c, p in zip(result.chosen, result.plans, strict=True):
         if p.top:
             yield top_text(p, p.top, because(c))
@@ -75,7 +75,7 @@ def tables_of(result: Result) -> Iterator[str]:
 
 
 def what_if(a: Namespace) -> int:
-    """Print the effect of each change of a run, a line each."""
+    """Print a line for each possible change of a run, with its effect."""
     if unpriced(a):
         return 1
     result = compiled(a, "solve")

@@ -13,7 +13,7 @@ from moedsl.compiler import compile_source, load_stdlib
 
 
 def check(a: Namespace) -> int:
-    """Print only diagnostics of every file, even after errors in others; returns the worst exit code.
+    """Print the diagnostics of every file, even after errors in others; return the worst exit code.
 
     The search runs too, because an infeasible wish is a mistake of the file.
     """
@@ -37,7 +37,7 @@ def check(a: Namespace) -> int:
 
 
 def explain(a: Namespace) -> int:
-    """Explain a run for a file, standard input or -e; print the pages of anything else."""
+    """Explain the run in a file, standard input or -e; for any other words, print their reference pages."""
     words = list[str](a.what)
     if a.expression is not None:
         return _explain_run(a, words)

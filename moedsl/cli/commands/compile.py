@@ -27,7 +27,7 @@ def compile(a: Namespace) -> int:
     result = compiled(a, a.stop_after or "plan", notes=prints_notes(a))
     if a.stop_after is None:
         _write(a, result)
-    # The commands that come after the files are written
+    # The commands to run after the files are written
     plan = result.plans[0]
     recipe = Path(a.output) / (plan.name if len(result.plans) > 1 else "") / "recipe.py"
     ranks = min(plan.gpus, plan.device.gpus_per_node)
@@ -81,7 +81,7 @@ def _write(a: Namespace, result: Result) -> None:
 
 
 def _model_in(folder: Path) -> str | None:
-    """The model of the plan in a folder; None if there is no plan."""
+    """Return the model of the plan in a folder; None if there is no plan."""
     try:
         plan = foreign.load_json(text_of(folder / "plan.json"))
     except (OSError, ValueError):

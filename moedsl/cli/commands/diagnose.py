@@ -1,6 +1,6 @@
 """`moedsl diagnose`, `profile`, `memory` and `gap`: explain a failure, a traced step, the memory at its peak, a speed.
 
-Each takes `--run FILE`: the rules that the file declares count too, and its plan is compared.
+With `--run FILE`, they also use the rules that the file declares, and compare with its plan.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from moedsl.support.source import Source, Span
 
 
 def diagnose(a: Namespace) -> int:
-    """Explain what went wrong in a log. Exit 0 if a log shows a run that ended well or goes on healthily, else 1."""
+    """Explain what went wrong in a log. Exit 0 if a log shows a healthy run, ended or still running; else 1."""
     library, source, found = library_of(a.run)
     # text of a log, not a path: no file has that name, and it has spaces
     is_text = "\n" in a.log or (any(c.isspace() for c in a.log) and not _exists(a.log))
@@ -87,7 +87,7 @@ def diagnose(a: Namespace) -> int:
     told = [r for r in data if not r["healthy"]] or data
     whole = {"version": 1, "experiment": a.log, "logs": data} if folder else data[0]
     console.print_answer(a, whole, lambda: "\n".join(map(diagnosis.text, told)), end="")
-    # of a job's logs only those of some ranks have iteration lines
+    # only the logs of some ranks of a job have iteration lines
     failed = any(not r.is_healthy and (r.steps or r.sightings or r.errors or r.first_failure) for r in reports)
     return int(failed or not any(r.is_healthy for r in reports))
 
@@ -104,13 +104,13 @@ def _exists(path: str) -> bool:
 
 
 def _file(path: str) -> Opened:
-    """Open a log as a binary stream, or report why not."""
+    """Open a log as a binary stream, or say why it cannot be opened."""
 
     def wrong(id: str, what: str, help: str) -> Opened:
         return path, error(id, f"{path} {what}", Label(Span(path, 0, 0)), help=help)
 
     try:
-        if Path(os.path.realpath(path)).is_fifo():  # a pipe of the shell, as /dev/fd/63, has no name there
+        if Path(os.path.realpath(path)).is_fifo():  # not a shell's pipe such as /dev/fd/63, whose real path is no file
             return wrong("read.special", "is a named pipe, which may never end", f"cat {path} | moedsl diagnose -")
         refuse_special(Path(path))
         stream = open(path, "rb")  # noqa: SIM115, closed by run
@@ -183,7 +183,7 @@ def memory(a: Namespace) -> int:
 
 
 _FOLLOWING = ("dp", "num_microbatches", "pipeline_layout")
-"""What mostly follows from what else differs."""
+"""Values that mostly follow from others that differ."""
 
 
 def gap(a: Namespace) -> int:
@@ -195,11 +195,11 @@ def gap(a: Namespace) -> int:
         raise Refused([error("gap.runs", run=a.run)])
     gathered, found = gather([a.target])
     runs, state = disambiguate(gathered), None
-    if result is not None:  # the plan of --run in place of that in the folder of the log
+    if result is not None:  # the plan of --run replaces the one in the folder of the log
         stated, chosen = result.plans[0], result.chosen[0]
         state = State(chosen.cost, chosen.solution.rows[0].codes)
         found = [d for d in found if d.id != DAMAGED]
-        # where the plan that ran, next to the log, differs from that of --run: in machines, sizes or policies
+        # report where the plan that ran, which is next to the log, differs from the plan of `--run`
         for r, ran in ((r, r.plan) for r in runs if r.plan is not None):
             ours, theirs = (
                 {"model": p.model, "hardware": p.hardware, "gpus": p.gpus, **settings(p.layout, p.batch, p.policy)}
@@ -222,7 +222,7 @@ def gap(a: Namespace) -> int:
 
 
 def _gap_of(run: Run, state: State | None, warmup: int | None) -> dict[str, object] | list[Diagnostic]:
-    """Report one run, or say why it cannot be."""
+    """Report on one run, or return the reasons why that is impossible."""
     if run.plan is None:
         return [error("gap.no_plan", run=run.name)]
     if state is None:
@@ -242,7 +242,7 @@ def _gap_of(run: Run, state: State | None, warmup: int | None) -> dict[str, obje
 
 
 def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]]:
-    """Load the stdlib with the rules that a run file declares, and that file; its errors if it has any."""
+    """Load the stdlib with the rules that a run file declares; return it with the file and the file's errors."""
     library = load_stdlib()
     if path is None:
         return library, None, []
@@ -256,7 +256,7 @@ def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnosti
 
 
 def plans_of(source: Source) -> Result | None:
-    """Plan the runs of a file; None if it has only rules. Raises Refused if they have no plan."""
+    """Plan the runs of a file; None if it has only rules. Raises Refused if a run has no plan."""
     result = compile_source(source, "plan", console.Progress())
     if not result.failed:
         return result
@@ -266,7 +266,8 @@ def plans_of(source: Source) -> Result | None:
 
 
 def judged_by(a: Namespace) -> tuple[steps.Classes, Result | None]:
-    """Return the classes and the plans, None without `--run` or if it has only rules."""
+    """Return the patterns that classify kernels and frames, and the plans of `--run`: None without it, or if its file
+    has only rules."""
     library, source, found = library_of(a.run)
     classes, wrong = steps.read(library)
     console.stop_on([*found, *wrong], library.sources)

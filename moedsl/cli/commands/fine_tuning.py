@@ -72,7 +72,7 @@ _HELP = (
 
 
 def data(a: Namespace) -> int:
-    """Report the lengths of the samples of a JSONL file. Exit 1 if a line is no sample."""
+    """Report the lengths of the samples in a JSONL file. Exit 1 if a line is not a sample."""
     if a.action is None:
         print("give `moedsl data stats FILE`", file=sys.stderr)
         return 1

@@ -1,5 +1,7 @@
-"""moedsl itself and what it serves: `--version`, `schema`, `completion`, and `lsp` and `serve`, which go on until their
-client or Ctrl-C ends them. Each imports only what it needs."""
+"""`moedsl --version`, `schema`, `completion`, `lsp` and `serve`. Each imports only what it needs.
+
+`lsp` and `serve` run until their client or Ctrl-C ends them.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ def version(a: Namespace) -> int:
 
 
 def schema(a: Namespace) -> int:
-    """Print the JSON Schema of plan.json, which tools/make_plan_schema.py makes from the plan's classes, or that of
-    `moedsl results --json`."""
+    """Print the JSON Schema of plan.json, which tools/make_plan_schema.py makes from the plan's classes, or the schema
+    of `moedsl results --json`."""
     from importlib.resources import files
 
     print(files(_SCHEMAS[a.what]).joinpath(f"{a.what}.schema.json").read_text(encoding="utf-8"), end="")
@@ -37,7 +39,7 @@ def schema(a: Namespace) -> int:
 def completion(a: Namespace) -> int:
     """Print the completion script of bash or zsh, which shtab makes from the parser of all commands.
 
-    The words of `choices` complete as such. Every other value may be the name of a file, and completes as one.
+    An argument with `choices` completes to them. Any other value may be the name of a file, and completes as one.
     """
     import shtab
 
@@ -50,7 +52,7 @@ def completion(a: Namespace) -> int:
 
 
 def complete_files(parser: ArgumentParser) -> None:
-    """Tell shtab which arguments take any text, in this parser and in those of its subcommands."""
+    """Make every argument without `choices` complete as a file name, in this parser and its subcommands."""
     import shtab
 
     for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
@@ -78,7 +80,7 @@ def lsp(_: Namespace) -> int:
 
 
 def serve(a: Namespace) -> int:
-    """Serve the page to plan on until Ctrl-C. If the page cannot be served, print why: exit code 1."""
+    """Serve the page to plan on until Ctrl-C. Exit code 1, with the reason, if the page cannot be served."""
     if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn", "lsprotocol")):
         print("the page needs starlette and uvicorn: pip install 'moedsl[serve]'", file=sys.stderr)
         return 1

@@ -54,7 +54,7 @@ def cancel(a: Namespace) -> int:
 
 
 def logs(a: Namespace) -> int:
-    """Print the logs of the jobs of an experiment; -f continues to their end."""
+    """Print the logs of an experiment's jobs; with -f, follow them to the end."""
     if a.json and a.follow:
         print("--json prints a log once: leave out --follow", file=sys.stderr)
         return 1
@@ -102,7 +102,7 @@ def _opened(id: str) -> store.Experiment:
 
 
 def _print_log(experiment: store.Experiment, job: store.Job, out: TextIO, before: str = "") -> list[str]:
-    """Print the log of a job; returns its lines if it is of Slurm."""
+    """Print a job's log; return its lines if it is a Slurm job."""
     reader = follow.reader(experiment, job)
     if reader is None:
         follow.print_elsewhere(experiment, job, False, out)

@@ -30,7 +30,7 @@ SUBMISSIONS = 4
 
 
 def run(a: Namespace, named: Named | None = None) -> int:
-    """Start the runs of a file; `named` gets the id of their experiment, which is printed without it."""
+    """Start the runs of a file; `named` gets the id of their experiment, which is printed if there is no `named`."""
     result = console.compiled(a, "plan")
     cluster, found = cluster_rules.choose(result.library, asked(a.cluster))
     if cluster is None:
@@ -38,7 +38,7 @@ def run(a: Namespace, named: Named | None = None) -> int:
         return 1
     if not a.exclude_bad:
         return _run(a, result, cluster, found, named)
-    # without a job that checks its nodes, or somebody who waits for it, nothing is found to exclude
+    # bad nodes are found only by a Slurm job that checks its nodes, and only while this process waits for it
     if cluster.executor != "slurm" or a.detach or a.no_preflight:
         found = [*found, error("launch.exclude_bad")]
     cluster = evolve(cluster, node_check=True)
@@ -57,7 +57,7 @@ def _run(
     a: Namespace, result: Result, cluster: Cluster, found: Sequence[Diagnostic], named: Named | None,
     bad: list[str] | None = None,
 ) -> int:  # fmt: skip
-    """Start the runs on a cluster; `bad` gets the nodes that a job named as bad."""
+    """Start the runs on a cluster; the nodes that a job names as bad are added to `bad`."""
     before: list[Job] = []
     made, more = jobs(result, cluster, a.run)
     found = [*found, *more]
@@ -66,11 +66,11 @@ def _run(
         made = [evolve(j, payload=script.with_preflight(j.payload, j.plan, j.launch, here)) for j in made]
     if not any(d.is_error for d in found):
         found += refusals(cluster, made, a.dryrun)
-        # NeMo-Run would keep this process until the last of sequential jobs that the scheduler cannot order
+        # Kubeflow does not order jobs, so NeMo-Run would keep this process until the last of sequential jobs
         if a.sequential and cluster.executor == "kubeflow" and len(made) > 1:
             found.append(error("launch.sequential", cluster=cluster.name))
     if not any(d.is_error for d in found):
-        needed = imports(made)  # the jobs for weights that are not there, and why the hub does not give them
+        needed = imports(made)  # jobs for missing weights, and the reasons if the hub does not give them
         if needed and cluster.executor == "kubeflow":
             found.append(note("launch.weights_first", cluster=cluster.name))
         elif a.dryrun or a.no_preflight or not needed:
@@ -92,13 +92,14 @@ def _run(
 
 
 def imports(made: Sequence[Job]) -> list[Job]:
-    """The job for each folder of weights that runs import."""
+    """Return one import job for each folder of weights that the runs import."""
     of = {folder: j for j in made for folder in script.imported_folders(j.plan)}
     return [script.import_job(j) for j in of.values()]
 
 
 def asked(cluster: str | None) -> str:
-    """Choose the cluster: without `--cluster` this machine, without a name the default."""
+    """Return the cluster's name: `local` without `--cluster`, "" (the default cluster) for `--cluster` without a
+    name."""
     return "local" if cluster is None else cluster
 
 
@@ -147,11 +148,12 @@ def start(
     a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, before: Sequence[Job] = (),
     named: Named | None = None, bad: list[str] | None = None,
 ) -> int:  # fmt: skip
-    """Print the derived settings, then train here or submit all jobs as one experiment; those `before` must succeed
-    first. Returns the exit code when they have ended, or, detached, are submitted: 130 after Ctrl-C.
+    """Print the derived settings, then train here or submit all jobs as one experiment; the jobs in `before` must
+    succeed first.
 
-    `named` gets the id before the submission; without it, only the id is on stdout. If `bad` is a list, it gets the
-    nodes that a job named as bad, and all jobs are cancelled.
+    Returns the exit code when the jobs have ended or, if detached, are submitted: 130 after Ctrl-C. `named` gets the id
+    before the submission; without `named`, the id is printed, and nothing else on stdout. If `bad` is a list, the nodes
+    that a job names as bad are added to it, and all jobs are cancelled.
     """
     every = [*before, *jobs]
     if a.dryrun:
@@ -185,7 +187,7 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
     """Print the derived settings, then every file to send."""
     try:
         sent = dryrun.dryrun([(j.launch, j.payload) for j in jobs], cluster, source)
-    except OSError as problem:  # of the home, where an id's mark is kept, or of the temporary folder
+    except OSError as problem:  # in the home, where an id's mark is kept, or in the temporary folder
         console.say([store.unwritable_home(executors.home(cluster), problem)], {})
         return 1
     if a.json:
@@ -200,11 +202,11 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
 
 
 def _attend(experiment: store.Experiment, plans: Mapping[str, Plan], detach: bool, bad: list[str] | None) -> int:
-    """Store the plans, by the names of tasks, with their logs, and wait; returns the exit code."""
+    """Store each task's plan with its log, and wait unless detached; return the exit code."""
     asked = set[str]()
 
     def names_bad(jobs: Sequence[store.Job]) -> bool:
-        """Whether a job has failed with bad nodes."""
+        """Whether a failed job has named bad nodes, which are added to `bad`."""
         if bad is None:
             return False
         for job in (job for job in jobs if job.state == "FAILED" and job.name not in asked):

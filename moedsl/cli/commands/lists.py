@@ -63,12 +63,12 @@ def models(a: Namespace) -> int:
 
 
 def targets(a: Namespace) -> int:
-    """List the releases of Megatron Bridge that recipes are written for, or fetch one to verify with."""
+    """List the releases of Megatron Bridge that recipes are written for, or fetch one to verify recipes with."""
     from moedsl.bridge.verify import environments
     from moedsl.facts.releases import RELEASES, Release, default, named
 
     def where(release: Release) -> str | None:
-        """Where the release is that `verify` asks; None if it is not here."""
+        """Return where `verify` finds the release; None if it is not here."""
         if environments.is_installed(release):
             return "installed"
         folder = environments.made(release)
@@ -107,7 +107,7 @@ def targets(a: Namespace) -> int:
 
 
 def clusters(a: Namespace) -> int:
-    """List the clusters for `moedsl run --cluster`, also those of a run file and of the files that it uses."""
+    """List the clusters for `moedsl run --cluster`, including those of a run file and of the files that it uses."""
     from moedsl.lang import reader
     from moedsl.lang.parser import parse
     from moedsl.rules.check import cluster_reader, cluster_rules

@@ -22,7 +22,7 @@ def plan(a: Namespace) -> int:
         from moedsl.cli.commands import answers
 
         return answers.tables(a)
-    if a.lengths:  # only the check of the file counts, because its own GPUs may be too few
+    if a.lengths:  # the file is only checked, because its own GPUs may be too few for a plan
         from moedsl.queries import lengths
         from moedsl.solver.problem import lower
 

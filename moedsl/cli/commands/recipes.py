@@ -27,7 +27,7 @@ def lint(a: Namespace) -> int:
         return f"{n or 'no'} {severity}{'' if n == 1 else 's'}"
 
     def text(x: Lint) -> str:
-        """Print the diagnostics of one recipe, then how many rules applied."""
+        """Format the diagnostics of one recipe, then how many rules applied."""
         shown = render_all([to_json(d, x.sources) for d in x.diagnostics], colour=colour)
         counts = ", ".join(counted(x, severity) for severity in ("error", "warning", "note"))
         asked = f"{x.file}: {counts}; {x.judged} rules applied"

@@ -61,7 +61,7 @@ def results(a: Namespace) -> int:
 
 
 def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[str, Any]], list[Diagnostic]]:
-    """Find and measure the runs of some paths."""
+    """Find the runs in some paths, and measure them."""
     gathered, found = gather(paths)
     runs = disambiguate(gathered)
     if found:
@@ -76,13 +76,13 @@ def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[
 
 
 EVERY_S = 15.0
-"""Seconds between two answers; other users need the accounting service too."""
+"""Seconds between two answers: other users need the cluster's accounting service too."""
 
 
 def watch(a: Namespace) -> int:
     """Follow runs until they end. Exit 1 if the target cannot be read or a run ended early.
 
-    It answers again and again on a terminal, or where `--every` asks for it; else once.
+    It answers repeatedly on a terminal, or where `--every` asks for it; else once.
     """
     kept = refusals(Path(a.page), "watch", watched.SIGN, a.force) if a.page else []
     found = watch_logs.source(a.target, symptoms(load_stdlib()))

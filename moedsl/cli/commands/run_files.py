@@ -53,9 +53,9 @@ _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
 
 
 def init(a: Namespace) -> int:
-    """Write a first run file from three answers, with comments that say what comes next."""
+    """Write a first run file from three answers, with comments that name the next steps."""
     path = Path(a.file)
-    if os.path.lexists(path):  # a link to nothing would become a file elsewhere
+    if os.path.lexists(path):  # writing to a dangling link would make a file elsewhere
         raise Refused([error("init.exists", path=path)])
     library = load_stdlib()
     asked = (
@@ -95,7 +95,7 @@ def init(a: Namespace) -> int:
 
 
 def _ask(question: str, known: Sequence[str], usual: str) -> str:
-    """Ask on the terminal until the answer is known; an empty one is the usual one."""
+    """Ask on the terminal until the answer is known; an empty answer means the usual one."""
     print(folded(f"{question} ({', '.join(known)})", sys.stderr), file=sys.stderr)
     while True:
         print(f"[{usual}] ", end="", file=sys.stderr, flush=True)
@@ -109,13 +109,12 @@ def _ask(question: str, known: Sequence[str], usual: str) -> str:
 
 
 def fmt(a: Namespace) -> int:
-    """Format files, and say what became of each: formatted, unchanged, would change or refused, and why. A file that
-    does not parse stays unchanged."""
+    """Format files. A file that does not parse stays unchanged."""
     if a.json and "-" in a.files:
         print("--json lists files, and standard output has the text of `-`", file=sys.stderr)
         return 1
     files: list[dict[str, Any]] = []
-    for file in a.files:
+    for file in a.files:  # its status: formatted, unchanged, would change or refused
         source, diagnostics = reader.read(file)
         text, status = None, "refused"
         if source is not None:

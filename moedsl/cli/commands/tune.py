@@ -1,4 +1,4 @@
-"""`moedsl next` and `moedsl tune`: the next experiment from what was measured, and the loop by itself."""
+"""`moedsl next` and `moedsl tune`: propose the next experiment from what was measured, or run the whole loop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def next_(a: Namespace) -> int:
             continue
         row = proposals.row(r, load_stdlib())
         said = [*remarks(row)]
-        if not warning_texts(row, (BATCH,)):  # with another batch than its plan's it is of another experiment
+        if not warning_texts(row, (BATCH,)):  # a batch other than its plan's makes it another experiment
             if tried := proposals.tried(r.name, made.row, made.cost, row):
                 done.append((r.plan, tried))
             else:
@@ -66,7 +66,7 @@ def next_(a: Namespace) -> int:
 
 def _propose(a: Namespace, done: Sequence[tuple[Plan, Tried]], notes: Sequence[str]) -> int:
     """Print the next experiment, and write its run file if requested."""
-    # The program that is varied: of `--run`, else of the plan of the fastest run
+    # The program to vary: from `--run`, else from the plan of the fastest run
     if a.run is not None:
         base = _varied(console.read(*reader.read(a.run)))
     else:
@@ -113,7 +113,7 @@ def _varied(source: Source, sources: Mapping[str, Source] = {}) -> run_file.Base
 
 
 def tune(a: Namespace) -> int:
-    """Run the loop by itself. Exit 1 if a job cannot be submitted or measured."""
+    """Run the whole loop. Exit 1 if a job cannot be submitted or measured."""
     source = console.read(*reader.read(a.file))
     base = _varied(source, {source.name: source})
     cluster, found = cluster_rules.choose(base.library, a.cluster)
@@ -142,13 +142,13 @@ def _say(text: str) -> None:
 
 @frozen
 class Cluster:
-    """Jobs of `moedsl run` on one cluster."""
+    """Submits jobs to one cluster as `moedsl run` does, and waits for them."""
 
     name: str
     no_preflight: bool
 
     def submit(self, file: Path, named: Callable[[str], None]) -> int:
-        """Submit as `moedsl run FILE --cluster --detach` does."""
+        """Submit a file as `moedsl run FILE --cluster NAME --detach` does."""
         options = {"expression": None, "like": "", "run": None, "dryrun": False, "json": False, "sequential": False,
                    "exclude_bad": False}  # fmt: skip
         words = Namespace(file=str(file), cluster=self.name, detach=True, no_preflight=self.no_preflight, **options)
@@ -158,7 +158,7 @@ class Cluster:
             return console.refused(words, why)
 
     def wait(self, id: str) -> Sequence[Path] | Diagnostic:
-        """Wait as `moedsl logs ID -f` does, and fetch the logs. A connection that is lost is made again."""
+        """Wait for jobs as `moedsl logs ID -f` does, and return their logs; reconnect if the connection is lost."""
         for pause in nemo.PAUSES_S:
             found = self._wait(id)
             if not isinstance(found, Diagnostic) or found.id != nemo.NO_CONNECTION or not nemo.was_open():
@@ -186,5 +186,5 @@ class Cluster:
             return folder
         logs = job_logs(folder)
         lost = any(job.state == "SUCCEEDED" for job in jobs) and not any(log.stat().st_size for log in logs)
-        # a job that succeeded without a log is no result of its layout
+        # a job that succeeded without a log says nothing about its layout
         return error("tune.no_log", name=id, folder=jobs[0].folder) if lost else logs

@@ -81,7 +81,7 @@ def rehearse(a: Namespace) -> int:
     for chosen, plan in wanted:
         own = made.library.hardware[plan.hardware].span
         shipped = own is not None and of_stdlib(own.file)
-        # the small run's file has the stdlib's hardware of the architecture in place of what the run file declares
+        # if the run file declares its hardware itself, the small run uses the stdlib's GPU of that architecture
         instead = "" if shipped else SHIPPED[chosen.problem.program.hardware.arch]
         small.append(shrink(plan, chosen.problem.program.model, min(a.ranks, gpus or a.ranks), instead, gpus > 0))
     if a.dryrun:
@@ -102,7 +102,7 @@ def rehearse(a: Namespace) -> int:
 
 
 def _problems(a: Namespace, made: Compiled, wanted: Sequence[Run]) -> Iterator[Diagnostic]:
-    """Say why nothing can be rehearsed here. The folder of the traces is made before anything is trained."""
+    """Yield why nothing can be rehearsed here. Also makes the folder of the traces, before anything is trained."""
     others = [p.target.bridge for _, p in wanted if not environments.is_installed(BY_VERSION[p.target.bridge])]
     if not wanted:
         yield error("rehearse.no_run", run=a.run, names=", ".join(p.name for p in made.plans))
@@ -123,7 +123,7 @@ def _problems(a: Namespace, made: Compiled, wanted: Sequence[Run]) -> Iterator[D
 def _prepared(
     a: Namespace, wanted: list[Run], small: list[Rehearsal], base: Path, on_gpus: bool
 ) -> dict[str, Prepared]:
-    """Write each different rehearsal to disk, by its run file: runs that shrink to the same one share it."""
+    """Write each distinct rehearsal to disk, by its run file; runs that shrink to the same file share one."""
     out: dict[str, Prepared] = {}
     for (chosen, plan), r in zip(wanted, small, strict=True):
         if run_file(r) in out:
@@ -140,7 +140,7 @@ def _prepared(
 
 
 def _print(a: Namespace, results: list[Result]) -> int:
-    """Print all results; returns the exit code."""
+    """Print all results; return the exit code."""
     data = {"version": 1, "runs": [to_json(r) for r in results]}
     console.print_answer(a, data, lambda: "\n".join(map(text, results)), end="")
     return int(not all(r.ok for r in results))

@@ -27,7 +27,7 @@ LISTED = ("require", "prefer", "measured", "symptom", "effect")
 
 
 def known_rules(library: Library) -> tuple[Rule, ...]:
-    """Every rule of runs, then those that judge recipes, then those of launches."""
+    """Return every rule for runs, then those for recipes, then those for launches."""
     from moedsl.bridge.lint.rules import collect  # a page of a run's rule has no need of it
     from moedsl.rules.check import cluster_rules
 
@@ -39,14 +39,14 @@ def known_rules(library: Library) -> tuple[Rule, ...]:
 
 
 def listing(library: Library) -> str:
-    """Print a line for each law, advice, measurement, symptom and effect."""
+    """Format a line for each law, advice, measurement, symptom and effect."""
     return "\n".join(f"{r.kind:<8} {r.id}: {r.because}" for r in known_rules(library) if r.kind in LISTED)
 
 
 def page(
     id: str, library: Library, own: Sequence[Rule] = (), sources: Mapping[str, Source] = MappingProxyType({})
 ) -> str | None:
-    """Print everything with a name or an id; None if there is nothing. `own` are a run's own rules, of `sources`."""
+    """Format everything with this name or id; None if there is nothing. `own` are a run's own rules, from `sources`."""
     texts, name = list[str](), ALIASES.get(id, id)
     for r in (*own, *known_rules(library)):
         if id in (r.id, r.id.split(".", 1)[1], r.id.rsplit(".", 1)[0]) or (
@@ -112,6 +112,6 @@ FILE = Path(__file__).with_name("words.md")
 
 @cache
 def words() -> Mapping[str, str]:
-    """Read the text of each word, by the word in small letters."""
+    """Read words.md: each word in small letters, with its text."""
     entries = re.split(r"^## (.+)\n", FILE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     return {word.casefold(): text.strip() for word, text in zip(entries[::2], entries[1::2], strict=True)}

@@ -1,6 +1,6 @@
-"""Route the requests of the page to processes that answer: as many as cores, replaced if one ends.
+"""Route the requests of the page to worker processes: as many as cores, replaced if one ends.
 
-The server takes no other site's requests, and the page loads nothing from elsewhere.
+Requests from other sites are refused, and the page loads nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from moedsl.lang.keywords import keywords
 from moedsl.support.resources import example_files
 
 WAITING = 64
-"""Requests that wait for a process; another one is refused."""
+"""The most requests that wait for a process; further ones are refused."""
 
 
 class Pool:
@@ -49,7 +49,7 @@ class Pool:
 
     def _started(self) -> ProcessPoolExecutor:
         forks = multiprocessing.get_context("forkserver")
-        forks.set_forkserver_preload([work.__name__])  # imported once for all, also for those that replace others
+        forks.set_forkserver_preload([work.__name__])  # imported once for all processes, also for later replacements
         return ProcessPoolExecutor(self._size, mp_context=forks, initializer=work.begin)
 
     async def warm(self) -> None:
@@ -92,7 +92,7 @@ FIRST = "qwen3_235b_gb200_128k"
 
 @cache
 def start() -> dict[str, Any]:
-    """`examples` with name, title and text, the first one first; `words` by the class of their colour."""
+    """Return `examples` with name, title and text, FIRST first, and `words` by the class of their colour."""
     known, library = keywords(), compiler.load_stdlib()
     groups = (known.statements, known.declarations, known.members, known.clauses, known.links, known.operators)
     words = {
@@ -114,7 +114,7 @@ def start() -> dict[str, Any]:
 HERE = Path(__file__).parent
 FILES = {"/": ("page.html", "html"), "/page.css": ("page.css", "css"), "/page.js": ("page.js", "javascript")}
 DEFAULTS = {"columns": work.COLUMNS}
-"""What a request may leave out."""
+"""Values for what a request leaves out."""
 LIMIT = 2 * reader.LIMIT
 """The most bytes of a request: a program of the largest size, as JSON."""
 HEADERS = {
@@ -128,7 +128,7 @@ HEADERS = {
 
 
 def make(names: Sequence[str], processes: int) -> Starlette:
-    """Make the application for requests to the hosts of those names."""
+    """Make the application; it takes requests for the host names `names` only."""
     routes = [Route("/start", lambda _: JSONResponse(start()))]
     for path, (name, kind) in FILES.items():
         text = partial(Response, (HERE / name).read_bytes(), media_type=f"text/{kind}")
@@ -185,7 +185,10 @@ HANDLERS = {"/answer": answer, "/complete": complete, "/recipe.zip": recipe}
 
 
 async def _asked(request: Request, **kinds: type) -> dict[str, Any]:
-    """Read the JSON object of a request. Another site's page cannot send its content type without asking first."""
+    """Read the JSON object of a request, with a value for each of `kinds`.
+
+    Another site's page cannot send the content type of JSON without asking the server first.
+    """
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise HTTPException(415, "the content type is application/json")
     body = b""

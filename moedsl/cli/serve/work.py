@@ -1,6 +1,7 @@
-"""Answer a request about a program in a process of its own: within limits of time and memory, and without files.
+"""Answer a request about a program in a separate process, within limits of time and memory, and without files.
 
-A program is the text of the request alone. A `use` in it is refused, and nothing offers or reads names of this machine.
+A program is only the text of the request. A `use` in it is refused, and nothing shows or reads file names of this
+machine.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ Json = dict[str, Any]
 NAME = "page.moe"
 """The name of a program in diagnostics."""
 SECONDS = 15.0
-"""Of a core, for one answer."""
+"""CPU seconds for one answer."""
 MEGABYTES = 420
-"""Of memory, for one answer; with Python and all imports it is less than 500."""
+"""Megabytes of memory for one answer; with Python and all imports less than 500."""
 COLUMNS = 80
-"""Of the page of a plan, if the request does not say them."""
+"""The width of a plan's page, if the request does not give one."""
 NARROWEST = 40
 GRACE = 5
-"""Seconds of a core after which the kernel ends a process that did not stop."""
+"""CPU seconds beyond SECONDS after which the kernel ends a process that did not stop."""
 CLIENT = Client(completion_markdown=True)
 
 
 def begin() -> None:
-    """Load the grammar, the stdlib and the solver, so that the first user waits no longer than the others."""
+    """Load the grammar, the stdlib and the solver, so that the first user waits no longer than later ones."""
     answer("plan", index.WARM_UP)
 
 
 def answer(what: str, text: str, columns: int = COLUMNS) -> Json:
-    """Answer `plan`, `whole`, `report`, `what_if` or `recipe`: `diagnostics`, and a `text` if there is a plan."""
+    """Answer `plan`, `whole`, `report`, `what_if` or `recipe`: return `diagnostics`, and `text` if there is a plan."""
 
     def make() -> Json:
         source, refused = reader.from_text(text, NAME)
@@ -66,7 +67,7 @@ def answer(what: str, text: str, columns: int = COLUMNS) -> Json:
 
 
 def complete(text: str, line: int, character: int) -> Json:
-    """Offer what may stand at a position, which counts UTF-16 units: `items`, and where an item starts and ends."""
+    """Return the completion `items` at a position in UTF-16 units, each with the columns where it starts and ends."""
 
     def make() -> Json:
         lines, at = Lines(text), types.Position(line, character)
@@ -88,7 +89,7 @@ def complete(text: str, line: int, character: int) -> Json:
 
 
 def recipe(text: str) -> bytes:
-    """Make the archive of the files that `moedsl compile` would write; empty if there is no plan."""
+    """Return a zip archive of the files that `moedsl compile` would write; empty if there is no plan."""
 
     def make() -> bytes:
         source, _ = reader.from_text(text, NAME)
@@ -105,7 +106,7 @@ def recipe(text: str) -> bytes:
 
 
 def _bounded(make: Callable[[], Any], instead: Any = None) -> Any:
-    """Make an answer within the limits; `instead` is the answer if that needs too much, else the diagnostic."""
+    """Make an answer within the limits. If they are reached, return `instead`, or the diagnostic if it is None."""
     spent, (_, hard) = time.process_time(), resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(spent + SECONDS) + GRACE, hard))
     try:

@@ -1,8 +1,8 @@
 """Import Bridge on a machine without GPUs, and change the fields of its recipes that differ on a CPU.
 
-Megatron-Core chooses its own layers if Transformer Engine is absent, and decides that during its import. Bridge and
-modelopt need its names: they get the replacement in `moedsl.bridge.verify.stand_ins`. Each changed field has a reason;
-everything else of a recipe stays as emitted.
+Megatron-Core uses its own layers if Transformer Engine is absent when it is imported. Bridge and modelopt need
+Transformer Engine's names: they get the replacement in `moedsl.bridge.verify.stand_ins`. Each changed field has a
+reason; everything else in a recipe stays as emitted.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ _BEFORE = (
     "megatron.core.transformer.moe.moe_utils", "megatron.core.transformer.moe.token_dispatcher",
     "modelopt.torch.opt.plugins", "modelopt.torch.distill.plugins.megatron",
 )  # fmt: skip
-"""Modules whose import tests for Transformer Engine."""
+"""Modules that look for Transformer Engine when they are imported."""
 
 
 def import_megatron() -> None:
-    """Import them in that order. Call before anything of Megatron is imported."""
+    """Import the modules of `_BEFORE` without Transformer Engine, then install its replacement.
+
+    Call this before anything of Megatron is imported.
+    """
     hidden: Any = sys.modules
     for name in _ENGINE:
         hidden[name] = None
@@ -80,11 +83,11 @@ _EACH: tuple[tuple[str, Any, str], ...] = (
 )  # fmt: skip
 CHANGES = tuple(Change(name, value, because) for names, value, because in _EACH for name in names.split())
 DELTA_NETS = Change("model.deterministic_mode", True, "a gated delta net's kernels, fla's, need a GPU: PyTorch's path")
-"""Fields of models with gated delta nets (core ssm/gated_delta_net/gdn.py:59, 199)."""
+"""The extra change for models with gated delta nets (core ssm/gated_delta_net/gdn.py:59, 199)."""
 
 
 def changes(linear: bool) -> tuple[Change, ...]:
-    """The fields of a model; `linear` if some of its layers have a gated delta net."""
+    """Return the changed fields of a model; `linear` says whether some of its layers have a gated delta net."""
     return (*CHANGES, DELTA_NETS) if linear else CHANGES
 
 
@@ -94,7 +97,7 @@ def adapt_recipe(config: Any) -> None:
 
     linear = getattr(config.model, "experimental_attention_variant", None) == "gated_delta_net"
     if linear:
-        os.environ.setdefault("NCCL_ALGO", "Ring")  # deterministic mode asks for one (bridge training/config.py:1057)
+        os.environ.setdefault("NCCL_ALGO", "Ring")  # deterministic mode needs it (bridge training/config.py:1057)
     for change in changes(linear):
         parent, _, name = change.path.rpartition(".")
         owner = attrgetter(parent)(config) if parent else config

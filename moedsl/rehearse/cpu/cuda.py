@@ -1,9 +1,8 @@
-"""Let a CPU and gloo answer for CUDA and NCCL: streams, tensors, random numbers, recompute, collectives.
+"""Replace CUDA and NCCL with a CPU and gloo: streams, tensors, random numbers, recompute, collectives.
 
 Megatron-Core and Bridge call torch.cuda unconditionally (core/pipeline_parallel/schedules.py, core/timers.py, bridge
-training/initialize.py, training/setup.py). Work is done in order on a CPU, so no stream has to be waited for. gloo
-differs from NCCL in split sizes, which are whole numbers, in pieces, which have one size, and in a barrier without
-devices.
+training/initialize.py, training/setup.py). A CPU works in order, so there is no stream to wait for. Unlike NCCL, gloo
+needs split sizes that are integers, pieces of equal size, and a barrier without devices.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class Idle:
-    """A CUDA stream or event for which everything is done at once."""
+    """A CUDA stream or event whose work is always done already."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
@@ -69,7 +68,7 @@ def stand_in() -> None:
 
 
 class _OnCpu(TorchFunctionMode):
-    """Send tensors for cuda to the CPU, and pin no memory, because no GPU copies it."""
+    """Creates tensors for CUDA on the CPU, and pins no memory, because no GPU copies from it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -89,10 +88,10 @@ def _is_cuda(value: Any) -> bool:
 
 
 def keep_tensors() -> None:
-    """Replace CUDA for the rest of the process.
+    """Keep tensors on the CPU for the rest of the process, and give them the type names of CUDA tensors.
 
-    Megatron-Core's optimizer sorts parameters by the names of the types of CUDA tensors
-    (core/optimizer/distrib_optimizer.py, `torch.cuda.FloatTensor`).
+    Megatron-Core's optimizer sorts parameters by these names (core/optimizer/distrib_optimizer.py,
+    `torch.cuda.FloatTensor`).
     """
     tensor: Any = torch.Tensor
     real, tensor.cuda = tensor.type, lambda self, *args, **kwargs: self
@@ -105,20 +104,20 @@ def keep_tensors() -> None:
 
 
 def adapt_megatron() -> None:
-    """Replace the types of CUDA tensors for the rest of the process, and recompute single modules as a CPU can.
+    """Adapt Megatron-Core's random state and recompute of single modules to a CPU, and skip its compiled helpers.
 
-    Recomputing (core/tensor_parallel/random.py:725), Megatron-Core asks Transformer Engine about FP8 in any case, and
-    returns tensors through an extension that it compiles at that moment (random.py:40); here their bytes are copied.
+    When it recomputes (core/tensor_parallel/random.py:725), Megatron-Core always asks Transformer Engine about FP8, and
+    returns tensors through an extension that it compiles then (random.py:40); here their bytes are copied.
     """
 
     def give_back(kept: Tensor, recomputed: Tensor) -> None:
-        """Copy bytes below the tensors, as the extension does: autograd sees no change."""
+        """Copy the bytes of the storage, as the extension does, so that autograd sees no change."""
         source = recomputed.untyped_storage()
         kept.untyped_storage().resize_(source.nbytes())
         kept.untyped_storage().copy_(source)
 
     random: Any = importlib.import_module("megatron.core.tensor_parallel.random")
-    # the CPU's generator as CUDA's
+    # the CPU's generator stands for CUDA's
     random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
     random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
     random.FP8GlobalStateManager = SimpleNamespace(is_fp8_enabled=lambda: False, get_fp8_recipe=lambda: None)
@@ -132,15 +131,16 @@ def adapt_megatron() -> None:
 def keep_one_thread() -> None:
     """Compute on one thread, here and in every fork.
 
-    PyTorch makes its pool of threads anew in a fork for the first thread that asks. A second that asks meanwhile finds
-    none: "Invalid thread pool!" (aten/src/ATen/ParallelOpenMP.cpp:64). So each fork asks before it has a second thread.
+    After a fork, PyTorch makes a new thread pool for the first thread that asks. A second thread that asks meanwhile
+    finds none: "Invalid thread pool!" (aten/src/ATen/ParallelOpenMP.cpp:64). So each fork asks before it has a second
+    thread.
     """
     torch.set_num_threads(1)
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def adapt_collectives() -> None:
-    """Wrap four functions of torch.distributed for the rest of the process."""
+    """Adapt four functions of torch.distributed to gloo, for the rest of the process."""
     real = SimpleNamespace(**{n: getattr(dist, n) for n in ("all_to_all_single", "all_gather", "reduce_scatter")})
     barrier = dist.barrier
 
@@ -166,7 +166,7 @@ def adapt_collectives() -> None:
 
     def reduce_scatter(output: Tensor, pieces: Sequence[Tensor], op: Any = dist.ReduceOp.SUM, group: Any = None,
                        async_op: bool = False) -> Any:  # fmt: skip
-        """Reduce the whole and keep this rank's piece: the backward of the padded gather."""
+        """Reduce the whole and keep this rank's piece if sizes differ: the backward of the padded gather."""
         if len({len(p) for p in pieces}) == 1:
             return real.reduce_scatter(output, pieces, op=op, group=group, async_op=async_op)
         joined = torch.cat(list(pieces))
@@ -180,7 +180,10 @@ def adapt_collectives() -> None:
 
 
 def meet_in_file(file: str, ranks: int) -> None:
-    """Let ranks of one machine find each other in a file. A TCP store would need a port and a rank that ends last."""
+    """Let the ranks of one machine find each other through a file.
+
+    A TCP store would need a port, and a rank that ends last.
+    """
     real: Any = dist
     init = dist.init_process_group
     real.init_process_group = lambda *given, **named: init(*given, **named | {"store": real.FileStore(file, ranks)})

@@ -1,16 +1,16 @@
-"""Build the layers of Megatron-Core of PyTorch's modules in place of Transformer Engine's.
+"""Build Megatron-Core's layers from PyTorch modules instead of Transformer Engine's.
 
-`install` replaces what every model uses, and `like` changes the layers that a family's Bridge builds in its own way.
-Parameters have the shapes and names of the real ones.
+`install` replaces what every model uses, and `like` changes the layers that a model family's Bridge code builds in its
+own way. Parameters have the shapes and names of the real ones.
 
 - Norm and attention: Megatron-Core's local norm refuses sequence parallelism (core/transformer/torch_norm.py:45), and
   its local attention refuses context parallelism and latent attention (core/transformer/dot_product_attention.py:60).
-- Gated delta nets and sparse attention: Megatron-Core builds both only of Transformer Engine's modules (core
-  models/gpt/experimental_attention_variant_module_specs.py:427, 439). In deterministic mode it computes the convolution
-  and the scan of a delta net in PyTorch (core ssm/gated_delta_net/gdn.py:59, 199); fla's norm of queries and keys is
-  replaced here. Without a kernel backend, the indexer and sparse attention run in PyTorch on any device.
-- Experts are one matrix product each. Everything around it, with the recompute of the activation, is Megatron-Core's
-  TEGroupedMLP (core/transformer/moe/experts.py:182), whose linears are built as in
+- Gated delta nets and sparse attention: Megatron-Core builds both only from Transformer Engine's modules (core
+  models/gpt/experimental_attention_variant_module_specs.py:427, 439). In deterministic mode it computes a delta net's
+  convolution and scan in PyTorch (core ssm/gated_delta_net/gdn.py:59, 199); fla's norm of queries and keys is replaced
+  here. Without a kernel backend, the indexer and sparse attention run in PyTorch on any device.
+- Experts: one matrix product each. Everything around it, including the activation's recompute, is Megatron-Core's
+  TEGroupedMLP (core/transformer/moe/experts.py:182), with linears built as in
   core/extensions/transformer_engine.py:2612.
 """
 
@@ -51,7 +51,8 @@ _NORMS = {
 
 
 def install() -> None:
-    """Install each where Megatron-Core's local layers look for it, and local layers where Bridge requests TE's MTP."""
+    """Install the replacements where Megatron-Core's local layers look for them, and local MTP layers where Bridge asks
+    for Transformer Engine's."""
     for module, attributes in _NORMS.items():
         for attribute in attributes:
             setattr(importlib.import_module(f"megatron.core.{module}"), attribute, Norm)
@@ -66,8 +67,10 @@ def install() -> None:
 
 
 def like(own: Any) -> Callable[..., Any]:
-    """Return the function that makes Megatron-Core's local layers of one virtual stage, dense and MoE like the model's,
-    with the changes of `own`, the model's layers."""
+    """Return a function that builds Megatron-Core's local layers of one virtual stage, dense and MoE like the model's.
+
+    `own` is the model's layer function; its changes in `_CHANGED` are applied to each layer.
+    """
     changed = _CHANGED.get(getattr(getattr(own, "func", own), "__name__", ""))
 
     def layers(config: Any, vp_stage: int | None = None) -> Any:
@@ -82,29 +85,31 @@ def like(own: Any) -> Callable[..., Any]:
 
 
 def over_all_heads(spec: Any) -> None:
-    """Normalise all heads at once, whole on each rank: bridge models/olmoe/olmoe_provider.py:44."""
+    """Normalise queries and keys over all heads at once, whole on each rank (bridge
+    models/olmoe/olmoe_provider.py:44)."""
     attention = spec.submodules.self_attention
     attention.module = importlib.import_module("megatron.bridge.models.olmoe.olmoe_provider").OLMoESelfAttention
     attention.submodules.q_layernorm = attention.submodules.k_layernorm = Norm
 
 
 def split_over_heads(spec: Any) -> None:
-    """Normalise all heads at once, split over TP: bridge models/minimax_m2/minimax_m2_provider.py:211."""
+    """Normalise queries and keys over all heads at once, split over TP (bridge
+    models/minimax_m2/minimax_m2_provider.py:211)."""
     attention = spec.submodules.self_attention
     norms = importlib.import_module("megatron.bridge.models.minimax_m2.minimax_m2_provider")
     attention.submodules.q_layernorm, attention.submodules.k_layernorm = norms.FullDimQNorm, norms.FullDimKNorm
 
 
 def by_number(spec: Any) -> None:
-    """Look the attention up by the number of the layer: bridge models/stepfun/step35_bridge.py:163."""
+    """Use the layer that looks its attention up by layer number (bridge models/stepfun/step35_bridge.py:163)."""
     spec.module = importlib.import_module("megatron.bridge.models.stepfun.step35_provider").Step35DecoderLayer
 
 
 def _mtp(config: Any, vp_stage: int | None = None) -> Any:
-    """Do what bridge models/gpt_provider.py:343 does, which requests Transformer Engine's layers for every model."""
+    """Build MTP like bridge models/gpt_provider.py:343, but from local layers instead of Transformer Engine's."""
     if not config.mtp_num_layers:
         return None
-    # without experts where Bridge gives MTP a dense MLP (models/exaone/exaone_moe/exaone_moe_provider.py:57-63)
+    # no experts where Bridge gives MTP a dense MLP (models/exaone/exaone_moe/exaone_moe_provider.py:57-63)
     repeated = config
     if type(config).__name__ == "ExaoneMoeModelProvider":
         repeated = copy(config)
@@ -116,7 +121,8 @@ def _mtp(config: Any, vp_stage: int | None = None) -> Any:
 
 
 def _as_on_gpu(spec: Any, config: Any) -> None:
-    """Keep latent attention's down projections whole on every tensor-parallel rank, and its queries' norm in place."""
+    """Build latent attention as on a GPU: unsplit down projections, and the norm of queries inside a single
+    projection."""
     attention = spec.submodules.self_attention.submodules
     if not hasattr(attention, "linear_kv_down_proj"):
         return
@@ -126,8 +132,10 @@ def _as_on_gpu(spec: Any, config: Any) -> None:
 
 
 def install_variants() -> None:
-    """Use local layers, and what needs no kernel, for models whose layers differ by their attention: with gated delta
-    nets, and with sparse attention, whose small linears are whole on each rank."""
+    """Use local layers, and paths without kernels, for models with gated delta nets or sparse attention.
+
+    Sparse attention's small linears are whole on each rank.
+    """
     nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
     common: Any = importlib.import_module("megatron.core.ssm.gated_delta_net.common")
     common.HAVE_FLA, common.l2norm = True, l2norm
@@ -137,7 +145,8 @@ def install_variants() -> None:
     ordinary = specs.get_gpt_decoder_layer_specs
 
     def layers(config: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        """The ordinary layers, each with the attention of its own; the norm before it stays a module."""
+        """Return the ordinary layers with the variant's attention where the model has it; the norm before it is a
+        module."""
         linear = variants.is_linear_attention_variant(config.experimental_attention_variant)
         if not linear and config.experimental_attention_variant != "dsa":
             return ordinary(config, *args, **kwargs)
@@ -159,7 +168,7 @@ def install_variants() -> None:
 
 
 def l2norm(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """Normalise each row by its length, like fla's function of the same name."""
+    """Normalise each row by its L2 norm, like fla's function of the same name."""
     wide = x.float()
     return (wide * (wide.square().sum(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)
 
@@ -167,7 +176,7 @@ def l2norm(x: Tensor, eps: float = 1e-6) -> Tensor:
 class Norm:
     """RMSNorm or LayerNorm; its gradients are summed over TP if sequence parallelism splits its input.
 
-    A class, because Megatron-Core calls no function to build a module (core transformer/spec_utils.py:86).
+    It is a class because Megatron-Core does not call a function to build a module (core transformer/spec_utils.py:86).
     """
 
     def __new__(cls, config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> Any:
@@ -217,7 +226,7 @@ class Attention(MegatronModule):
 
 
 def _positions(parts: int, part: int, length: int) -> Tensor:
-    """The positions of a rank's tokens: its piece from the front and its piece from the back of 2 x parts pieces."""
+    """Return the positions of a rank's tokens: of 2 x parts pieces, one from the front and its mirror from the back."""
     if parts == 1:
         return torch.arange(length)
     piece = length // 2
@@ -247,9 +256,9 @@ class Duplicated(torch.nn.Module):
 
 
 class NormedColumn(ColumnParallelLinear):
-    """A column-parallel linear after a norm of its input, one module as in Transformer Engine.
+    """A column-parallel linear after a norm of its input, in one module as in Transformer Engine.
 
-    Latent attention without a q_lora_rank has it (core/transformer/multi_latent_attention.py:505).
+    Latent attention without a q_lora_rank uses it (core/transformer/multi_latent_attention.py:505).
     """
 
     def __init__(self, inputs: int, outputs: int, *, config: Any, **more: Any) -> None:
@@ -261,7 +270,8 @@ class NormedColumn(ColumnParallelLinear):
 
 
 class _Grouped(torch.nn.Module):
-    """Hold `count` linears; weight{i} is [outputs, inputs]. Expert tensor parallelism works in the dispatcher."""
+    """`count` linears, one per expert; weight{i} is [outputs, inputs]. The dispatcher does expert tensor
+    parallelism."""
 
     def __init__(self, count: int, inputs: int, outputs: int, config: Any, how: Any, bias: bool, late: bool) -> None:
         super().__init__()
@@ -269,16 +279,16 @@ class _Grouped(torch.nn.Module):
         tracker: Any = get_cuda_rng_tracker()
         for i in range(count):
             made: dict[str, Any] = {"weight": Parameter(torch.empty(outputs, inputs, dtype=config.params_dtype))}
-            with tracker.fork(get_expert_parallel_rng_tracker_name()):  # other values on each rank of the expert mesh
+            with tracker.fork(get_expert_parallel_rng_tracker_name()):  # different values on each expert-mesh rank
                 how(made["weight"].data)
             if bias:
                 made["bias"] = Parameter(torch.zeros(outputs, dtype=config.params_dtype))
-            for name, parameter in made.items():  # whose gradient is reduced over the expert mesh, if there is one
+            for name, parameter in made.items():  # False: its gradient is reduced over the expert mesh
                 parameter.allreduce = config.expert_model_parallel_size == 1
                 self.register_parameter(f"{name}{i}", parameter)
 
     def forward(self, x: Tensor, counts: Sequence[int]) -> tuple[Tensor, list[Any] | None]:
-        """Multiply the tokens of one expert after another, [tokens, inputs]; returns biases if they are added later."""
+        """Multiply each expert's tokens, in order, [tokens, inputs]; returns biases too if they are added later."""
         weights = [getattr(self, f"weight{i}") for i in range(self.count)]
         biases = [getattr(self, f"bias{i}") for i in range(self.count)] if self.has_bias else [None] * self.count
         now = [None] * self.count if self.late else biases
@@ -287,7 +297,7 @@ class _Grouped(torch.nn.Module):
 
 
 def _split(of_outputs: bool) -> Callable[..., Any]:
-    """Make the builder of grouped linears whose outputs or inputs expert tensor parallelism splits."""
+    """Return a builder of grouped linears; expert tensor parallelism splits their outputs, or else their inputs."""
 
     def build(
         count: int, inputs: int, outputs: int, *, config: Any, init_method: Any, bias: bool, **more: Any
@@ -300,14 +310,15 @@ def _split(of_outputs: bool) -> Callable[..., Any]:
 
 
 def grouped_experts(self: object, grouped: bool) -> Any:
-    """The modules that Megatron-Core's local layers use for the experts of a rank (core/models/backends.py:138)."""
+    """Return the module that Megatron-Core's local layers use for the experts of a rank
+    (core/models/backends.py:138)."""
     from megatron.core.transformer.moe.experts import GroupedMLPSubmodules, TEGroupedMLP
 
     return partial(TEGroupedMLP, submodules=GroupedMLPSubmodules(linear_fc1=_split(True), linear_fc2=_split(False)))
 
 
 def of_two_shapes(spec: Any) -> None:
-    """Build the attention of bridge models/mimo_v2_flash/modeling_mimo_v2_flash.py:294."""
+    """Use the attention of bridge models/mimo_v2_flash/modeling_mimo_v2_flash.py:294."""
     attention = spec.submodules.self_attention
     bridge = importlib.import_module("megatron.bridge.models.mimo_v2_flash.modeling_mimo_v2_flash")
     attention.module = bridge.MiMoV2FlashSelfAttention
@@ -315,7 +326,7 @@ def of_two_shapes(spec: Any) -> None:
 
 
 class _WindowCore(Attention):
-    """Attention with a window and sinks in some layers, and scaled values in each: the same file, :230."""
+    """Attention with a window and sinks in some layers, and scaled values in all (modeling_mimo_v2_flash.py:230)."""
 
     def __init__(self, config: Any, layer_number: int, *words: Any, **named: Any) -> None:
         own, windowed = copy(config), config.hybrid_attention_pattern[layer_number - 1] == 1
@@ -330,7 +341,7 @@ class _WindowCore(Attention):
 
 
 def gemma4_layer(spec: Any) -> None:
-    """Build the layer of bridge models/gemma/modeling_gemma4.py:1517."""
+    """Use the layer of bridge models/gemma/modeling_gemma4.py:1517."""
     bridge = importlib.import_module("megatron.bridge.models.gemma.modeling_gemma4")
     spec.module = bridge.Gemma4TransformerLayer
     attention, experts = spec.submodules.self_attention, copy(spec.submodules.mlp.keywords["submodules"])
@@ -341,7 +352,7 @@ def gemma4_layer(spec: Any) -> None:
 
 
 class _Gemma4Core(Attention):
-    """Attention with a window in layers that are not full: the same file, :1726."""
+    """Attention with a window in all but the full-attention layers (modeling_gemma4.py:1726)."""
 
     def __init__(self, config: Any, layer_number: int, *words: Any, **named: Any) -> None:
         own, windowed = copy(config), layer_number % sum(config.interleaved_attn_pattern) > 0
@@ -350,7 +361,7 @@ class _Gemma4Core(Attention):
 
 
 class _NormedRow(RowParallelLinear):
-    """A row-parallel linear and a norm of its output: bridge models/common/te_layers.py:26."""
+    """A row-parallel linear with a norm of its output (bridge models/common/te_layers.py:26)."""
 
     def __init__(self, inputs: int, outputs: int, *, config: Any, **more: Any) -> None:
         super().__init__(inputs, outputs, config=config, **more)
@@ -368,4 +379,4 @@ _CHANGED = {
     "_gemma4_block_spec": gemma4_layer,
     "build_step35_layer_spec": by_number,
 }
-"""What Bridge's function that makes a model's layers changes of each."""
+"""The change to each layer, by the name of Bridge's function that makes a model's layers."""

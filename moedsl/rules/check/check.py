@@ -1,4 +1,4 @@
-"""Turn an ast.Module into Programs, one for each run: every name resolved, every value typed and in its range."""
+"""Turn an ast.Module into one Program for each run: every name resolved, every value typed and in its range."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ from moedsl.support.diagnostics import ADD, Diagnostic, Fix, Instead, Label, err
 from moedsl.support.source import Span
 
 REFERENCE_VLM = "reference_vlm"
-"""The profile of the stdlib that names the model which `vlm` stands for."""
+"""The stdlib profile that names the model for a `vlm` run without a model."""
 MOST_RANKS = 1_000_000
 """The most GPUs and the largest size of an axis: products of four still fit a column's integer."""
 MOST = 1 << 40
-"""The largest of any other number."""
+"""Maximum of any other number."""
 SUBJECTS = ("recipe", "launch", "trace")
-"""Subjects that rules may have instead of a run."""
+"""Subjects, other than a run, that a rules block may have."""
 SWEEPABLE = ("seq", "batch", "gpus")
 WORDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "phase": (axes.PHASES, "fit"), "task": (TASKS, "pretrain"), "routing": (ROUTINGS, "natural"),
     "risk": (RISKS, "none"), "precision": (PRECISIONS, ""),
 }  # fmt: skip
-"""The words of each statement of one word, and the word of a run that does not state it."""
+"""The words that each one-word statement takes, and the word of a run without the statement."""
 
 
 def check(
     module: ast.Module, library: Library, below: tuple[ast.Item, ...] = (), target: str = ""
 ) -> tuple[tuple[Program, ...], list[Diagnostic]]:
-    """Check the runs of a file. Every mistake of every run is reported, not only the first.
+    """Check the runs of a file, and report every error of every run, not only the first.
 
-    The statements `below` count where the file does not state the same thing. A `target`, which is a release of Bridge,
-    counts whatever the file states.
+    Statements in `below` apply where the file does not state the same thing. A `target` (a release of Bridge) overrides
+    the file's.
     """
     known, scope, diagnostics = collect.of_library(library)
     drafts, more = runs(module, library, below)
@@ -68,7 +68,7 @@ def check(
     for n in (n for n in subjects if n.id not in SUBJECTS):
         help = suggest(n.id, [*SUBJECTS]) or None
         more.append(error("check.unknown_word:subject", n.span, subject=n.id, help=help))
-    # Most files have no cluster and no rules of launches, and need not load what checks these
+    # Load the checks of clusters and launch rules only for the few files that have them
     site, of_clusters = Site(), list[Diagnostic]()
     if any(n.id == "launch" for n in subjects) or any(isinstance(item, ast.ClusterDecl) for item in library.own):
         from moedsl.rules.check import cluster_rules
@@ -90,7 +90,7 @@ def check(
 
 
 def _sweep(p: Program) -> Iterator[Program]:
-    """One program for each value of a sweep."""
+    """Yield one program for each value of a sweep."""
     if p.sweep is None:
         yield p
         return
@@ -106,7 +106,7 @@ def _sweep(p: Program) -> Iterator[Program]:
 
 @frozen
 class _Reader:
-    """Reads one draft into a program; `found` collects its mistakes."""
+    """Reads one draft into a program, and collects its errors in `found`."""
 
     name: str
     draft: Draft
@@ -118,7 +118,7 @@ class _Reader:
     file: str
 
     def program(self) -> Program | None:
-        """The program of the draft; None if it has an error."""
+        """Return the program of the draft; None if it has an error."""
         draft, found, before = self.draft, self.found, sum(d.is_error for d in self.found)
         found.extend(statements.misplaced(draft.fixed))
         task, vlm, count = draft.of(ast.TaskStmt), draft.of(ast.VlmStmt), draft.of(ast.HardwareStmt)
@@ -134,7 +134,7 @@ class _Reader:
         seq, batch = (self._whole(s.value, f"`{k}`") if (s := draft.fixed.get(k)) else None for k in ("seq", "batch"))  # type: ignore[union-attr]
         words = {key: self._word(key) for key in WORDS}
         if words["precision"] == "fp8" and hardware and hardware.tflops.keys().isdisjoint(("fp8", "mxfp8")):
-            words["precision"] = "fp8_blockwise"  # a format that a law may refuse
+            words["precision"] = "fp8_blockwise"  # a law may refuse this format
         adapter = options.read_adapter(trained, task is not None and task.value.id == "peft", found)
         parts: dict[str, Any] = {
             **words, "gpus": gpus, "seq": seq or 0, "batch": batch, "data": corpus, "samples": samples, "vlm": frozen,
@@ -177,7 +177,8 @@ class _Reader:
         )  # fmt: skip
 
     def _declared(self, kind: str, stmt: ast.ModelStmt | ast.HardwareStmt | None) -> Any:
-        """The model or the hardware that the run names; None, with a diagnostic, if it names none or an unknown one."""
+        """Return the model or the hardware that the run names; None, with a diagnostic, if it names none or an unknown
+        one."""
         is_model, name, vlm = kind == "model", stmt.name if stmt else None, self.draft.fixed.get("vlm")
         if name is None and is_model and vlm is not None and REFERENCE_VLM in self.library.profiles:
             body = self.library.profiles[REFERENCE_VLM].body
@@ -185,7 +186,7 @@ class _Reader:
             fix = Fix(f"Write `model {name.id}`", ADD, vlm.span, f"model {name.id}", self.name)
             self.found.append(note("check.reference_vlm", vlm.span, name=name.id, fixes=(fix,)))
         if name is None:
-            # An unknown name may have been meant as it
+            # An unknown name that is already reported may have been meant as the model or hardware
             if not any(d.id in ("check.unknown_name", "check.circular") for d in self.found):
                 unused = [Label(s, "`use` reads declarations, not a run's statements") for s in self.library.unused[:1]]
                 at, run = self._anywhere(), self.name
@@ -204,7 +205,7 @@ class _Reader:
         return self.found.append(error("check.unknown_hardware", name.span, hardware=name.id, help=near))
 
     def _anywhere(self) -> Span:
-        """The first statement or pin of the run, else the beginning of the file."""
+        """Return the location of the run's first statement or pin, else the beginning of the file."""
         return next((s.span for s in (*self.draft.fixed.values(), *self.draft.pins.values())), Span(self.file, 0, 0))
 
     def _whole(self, n: Any, what: str, most: int = MOST) -> int | None:
@@ -218,7 +219,7 @@ class _Reader:
         return value
 
     def _word(self, key: str) -> str:
-        """The word of a statement, or what a run without the statement has."""
+        """Return the word of a statement, or the default if the run does not state it."""
         stmt, (words, default) = self.draft.fixed.get(key), WORDS[key]
         if stmt is None:
             return default
@@ -248,7 +249,7 @@ class _Reader:
         return axis.id, tuple(dict.fromkeys(c for c in codes if c is not None))
 
     def _swept(self, axis: ast.Name, value: ast.Expr) -> int | None:
-        """A value of a sweep or an isolation."""
+        """Read a value of a sweep or an isolation."""
         if isinstance(value, ast.List) and axis.id not in axes.SETS:
             from moedsl.lang.printer import print_expr  # imported only after a mistake
 
@@ -288,7 +289,7 @@ class _Reader:
         return None if len(self.found) > before else axis.encode(evaluate(value, {}))
 
     def _wishes(self) -> Iterator[Rule]:
-        """The laws and advice of the run, and its pins of derived values as laws."""
+        """Yield the run's own laws and advice, and its pins of derived values as laws."""
         for i, w in enumerate(self.draft.wishes, 1):
             Inference(self.scope, self.found).condition(w.expr)
             kind = type(w).__name__.lower()
@@ -305,10 +306,10 @@ class _Reader:
     def _check_built(
         self, model: Model, sets: Mapping[str, Any], target: str, layout: str | None, pins: Mapping[str, Pin]
     ) -> None:
-        """Report what Bridge would not build of the model and its layout."""
+        """Report what Bridge does not build of the model and its layout."""
         pp = pins["pp"].code if "pp" in pins else 0
         chunks = len(pipeline.pieces(layout, model)[0]) if layout is not None and pp else pp
-        if chunks != pp and (chunks % pp or model.hybrid):  # a hybrid has one chunk a stage
+        if chunks != pp and (chunks % pp or model.hybrid):  # a hybrid has one chunk per stage
             at, several = self.draft.pins["pipeline_layout"].span, "" if model.hybrid else " or a multiple of it"
             self.found.append(error("check.pipeline_layout:chunks", at, chunks=chunks, pp=pp, several=several))
         # Bridge builds no MTP layers of a hybrid without a pattern for them, nor of a family that has none

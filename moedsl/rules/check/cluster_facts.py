@@ -1,4 +1,4 @@
-"""The facts that `cluster NAME { ... }` may state, their kinds, and the executors that read them."""
+"""Define the facts that `cluster NAME { ... }` may state, their kinds, and the executors that read them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FABRICS = ("infiniband", "roce", "efa", "gib", "tcpx", "tcpxo")
 
 @frozen
 class Kind:
-    """How a fact is written: `form` is one of the readers in `cluster.py`; `words` are the values of a word.
+    """How a fact is written: `form` names a reader in `cluster_reader.py`; `words` are the values that a word may have.
 
-    `of` names the executors that read it; for others it is an error.
+    `of` are the executors that read the fact; stating it for another executor is an error.
     """
 
     form: str
@@ -36,53 +36,52 @@ def _fact(form: str, default: Any, *of: str, words: tuple[str, ...] = ()) -> Any
 
 @frozen
 class Cluster:
-    """A cluster where jobs run. Paths are paths on the cluster; no fact is the value of a secret."""
+    """A cluster where jobs run. Paths are on the cluster; no fact contains a secret's value."""
 
     name: str
     executor: str = _fact("word", attrs.NOTHING, words=EXECUTORS)
     default: bool = _fact("flag", False)
-    """Whether `--cluster` without a name means this cluster if there are several."""
+    """Whether `--cluster` without a name chooses this one of several clusters."""
     hardware: str = _fact("word", "")
     """The GPU type, by its name in the language."""
     gpus_per_node: int = _fact("whole", 0)
-    """0: the number of the hardware."""
+    """0 means the hardware's number."""
     nodes: int = _fact("whole", 0)
-    """The most nodes of one job; 0: no limit."""
+    """Maximum nodes of one job; 0 means no limit."""
     topology: str = _fact("word", "on", "slurm", words=TOPOLOGIES)
-    """What the scheduler knows: NVLink domains or racks as blocks (`--segment`), racks below switches of a tree
-    (`--switches`), neither, or domains as blocks and racks as switches (on).
-    """
+    """What the scheduler knows about the network: block (NVLink domains or racks are blocks, `--segment`), tree (racks
+    are below switches of a tree, `--switches`), on (domains are blocks and racks are switches), or off."""
     nodes_per_rack: int = _fact("whole", 0, "slurm", "kubeflow")
-    """Nodes below the same leaf switches: a rack, or a scalable unit; 0: not known."""
+    """Nodes below the same leaf switches: a rack or a scalable unit; 0 means unknown."""
     rails: int = _fact("whole", 0, "slurm", "kubeflow")
-    """Network adapters of a node that have a leaf switch each; 0: not known."""
+    """Network adapters of a node with a leaf switch each; 0 means unknown."""
     fabric: str = _fact("word", "", "slurm", "kubeflow", words=FABRICS)
-    """The network between nodes: efa is of AWS; gib, tcpx and tcpxo (GPUDirect-TCPX, -TCPXO) are of Google Cloud."""
+    """The network between nodes: efa is AWS's; gib, tcpx and tcpxo (GPUDirect-TCPX, -TCPXO) are Google Cloud's."""
     hca: tuple[str, ...] = _fact("hca", (), "slurm", "kubeflow")
     """The InfiniBand or RoCE adapters of a node that a job may use: ``["mlx5_0", "mlx5_3:1"]``."""
     gid_index: int = _fact("whole", 0, "slurm", "kubeflow")
-    """The entry of the adapters' GID table that RoCE uses; 0: NCCL chooses."""
+    """The entry in the adapters' GID table that RoCE uses; 0 lets NCCL choose."""
     env_script: str = _fact("path", "", "slurm", "kubeflow")
-    """A script in the image that sets variables; every rank's shell reads it, and then gets the job's variables."""
+    """A script in the image that sets variables; each rank's shell reads it before it sets the job's variables."""
     numa: bool = _fact("flag", True, "slurm", "kubeflow")
     """Whether each rank is bound to the CPUs and the memory of its GPU's NUMA node."""
     rank_logs: bool = _fact("flag", False, "slurm")
-    """Whether each rank also writes a log of its own into the folder of the job."""
+    """Whether each rank also writes its own log into the job's folder."""
     node_check: bool = _fact("flag", False, "slurm")
     """Whether a job compares its nodes before its ranks start, and ends if one is bad."""
     account: str = _fact("token", "", "slurm")
     partition: str = _fact("token", "", "slurm")
     qos: str = _fact("token", "", "slurm")
     time: str = _fact("time", "04:00:00", "slurm")
-    """The limit of a job, as Slurm writes it."""
+    """The time limit of a job, in Slurm's notation."""
     chain: bool = _fact("flag", False, "slurm")
-    """Whether a run longer than `time` is a chain of jobs, each of which goes on from the last checkpoint."""
+    """Whether a run longer than `time` becomes a chain of jobs, each of which resumes from the last checkpoint."""
     retries: int = _fact("whole", 0, "slurm")
-    """How often a job that failed starts again."""
+    """How often a failed job is started again."""
     requeue: bool = _fact("flag", True, "slurm")
-    """Whether Slurm starts a job again that lost a node or was preempted."""
+    """Whether Slurm restarts a job that lost a node or was preempted."""
     spare_nodes: int = _fact("whole", 0, "slurm")
-    """Nodes of a job that wait to take the place of a lost one."""
+    """Nodes of a job that wait to replace a lost one."""
     job_name_prefix: str = _fact("token", "", "slurm")
     request: str = _fact("word", "gpus_per_node", "slurm", words=REQUESTS)
     """How GPUs are requested: `--gpus-per-node`, `--gres=gpu:N`, or not at all if jobs get whole nodes."""
@@ -91,11 +90,11 @@ class Cluster:
     container: str = _fact("text", "", "slurm", "kubeflow")
     """The image of the job; without one, the job runs on the node itself."""
     mounts: tuple[str, ...] = _fact("mounts", (), "slurm", "kubeflow")
-    """``/on/the/node:/in/the/container``, with ``:ro`` if it is only read."""
+    """``/on/the/node:/in/the/container``, with ``:ro`` if it is read-only."""
     python: str = _fact("path", "", "slurm", "kubeflow")
-    """The interpreter of the job; empty: the ``python3`` of its PATH."""
+    """The job's interpreter; empty means the ``python3`` on its PATH."""
     env: Mapping[str, str] = _fact("variables", {})
-    """Variables of every rank; they override derived ones."""
+    """Variables of every rank; they override derived variables."""
     secrets: tuple[str, ...] = _fact("names", ())
     """Names of variables that the job inherits; their values are never written."""
     offline: bool = _fact("flag", False)
@@ -105,19 +104,19 @@ class Cluster:
     host: str = _fact("host", "", "slurm")
     user: str = _fact("host", "", "slurm")
     port: int = _fact("whole", 0, "slurm")
-    """0: the port in the ssh configuration, else 22."""
+    """0 means the port in the ssh configuration, else 22."""
     identity: str = _fact("path", "", "slurm")
-    """The file of the private key on this machine."""
+    """The private key's file on this machine."""
     job_dir: str = _fact("path", "")
-    """The folder for scripts and logs of jobs, on a file system that the nodes share."""
+    """The folder for scripts and logs of jobs, on a shared file system."""
     weights_dir: str = _fact("path", "")
-    """The folder of the weights that are imported from Hugging Face, as the job sees it."""
+    """The folder of weights imported from Hugging Face, as the job sees it."""
     srun_args: tuple[str, ...] = _fact("options", (), "slurm")
-    """Further arguments of srun; they override derived ones of the same name."""
+    """More arguments of srun; they override derived arguments with the same name."""
     sbatch: Mapping[str, str] = _fact("sbatch", {}, "slurm")
-    """Further parameters of sbatch, by their long names."""
+    """More parameters of sbatch, by their long names."""
     context: str = _fact("token", "", "kubeflow")
-    """The context of the kubeconfig; empty: the current one."""
+    """The kubeconfig context; empty means the current one."""
     namespace: str = _fact("namespace", "default", "kubeflow")
     runtime: str = _fact("object", "torch-distributed", "kubeflow")
     """The ClusterTrainingRuntime that a TrainJob refers to."""
@@ -135,48 +134,48 @@ class Cluster:
     node_selector: Mapping[str, str] = _fact("selector", {}, "kubeflow")
     """Labels that a node must have: ``["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]``."""
     affinity: tuple[str, ...] = _fact("requirements", (), "kubeflow")
-    """What labels of a node must satisfy: ``["pool in (a, b)", "!spot"]``."""
+    """Requirements on a node's labels: ``["pool in (a, b)", "!spot"]``."""
     colocate: str = _fact("key", "", "kubeflow")
-    """A label of nodes that is equal on all nodes of a job: ``"nvidia.com/gpu.clique"``."""
+    """A node label with the same value on all nodes of a job: ``"nvidia.com/gpu.clique"``."""
     tolerations: tuple[str, ...] = _fact("tolerations", (), "kubeflow")
-    """Taints of nodes that jobs may use: ``["nvidia.com/gpu", "pool=moe:NoSchedule"]``."""
+    """Node taints that jobs tolerate: ``["nvidia.com/gpu", "pool=moe:NoSchedule"]``."""
     required_topology: str = _fact("key", "", "kubeflow")
-    """The level of Kueue's topology within which a job must be placed, as the label of its nodes."""
+    """The level of Kueue's topology within which a job must be placed, as a node label."""
     preferred_topology: str = _fact("key", "", "kubeflow")
     """The level of Kueue's topology within which a job is placed if it fits."""
     slice_topology: str = _fact("key", "", "kubeflow")
-    """The level of Kueue's topology that holds each segment of a job: an NVLink domain."""
+    """The level of Kueue's topology that contains each segment of a job: an NVLink domain."""
     labels: Mapping[str, str] = _fact("selector", {}, "kubeflow")
     """Labels of the job and its pods."""
     annotations: Mapping[str, str] = _fact("annotations", {}, "kubeflow")
     """Annotations of the pods."""
     interfaces: Mapping[str, str] = _fact("interfaces", {}, "kubeflow")
-    """Further interfaces of a pod on GKE, each with its network: ``["eth2=rdma-0", "eth3=rdma-1"]``."""
+    """Additional interfaces of a pod on GKE, each with its network: ``["eth2=rdma-0", "eth3=rdma-1"]``."""
     resources: Mapping[str, str] = _fact("resources", {}, "kubeflow")
     """Resources of each pod besides its GPUs: ``["rdma/ib=8", "cpu=96", "memory=1500Gi"]``."""
     privileged: bool = _fact("flag", False, "kubeflow")
-    """Whether the container of a pod is privileged."""
+    """Whether a pod's container is privileged."""
     shm: str = _fact("quantity", "", "kubeflow")
-    """The size of /dev/shm, as Kubernetes writes it (64Gi)."""
+    """The size of /dev/shm in Kubernetes notation (64Gi)."""
     storage_write: float = _fact("rate", 0.0)
-    """What the shared file system takes from the nodes of a job together: ``200 GB/s``; 0: the calibration's."""
+    """Write rate of the shared file system for all nodes of a job together: ``200 GB/s``; 0 means the calibration's."""
     gpu_mtbf_days: int = _fact("whole", 0)
-    """Days that a GPU trains between failures that end the job; 0: the calibration's."""
+    """Mean days of training per GPU between failures that end the job; 0 means the calibration's."""
     most_lost_minutes: int = _fact("whole", 0)
-    """The most minutes of training to lose to one failure; 0: what the rules say."""
+    """Maximum minutes of training to lose to one failure; 0 means the rules' default."""
 
     local_disk: str = _fact("path", "")
     """A folder on each node's own disk, for checkpoints between those on the shared file system."""
 
     @property
     def site(self) -> Site:
-        """What a plan reads of it."""
+        """Return what a plan reads from the cluster."""
         times = 86400.0 * self.gpu_mtbf_days, 60.0 * self.most_lost_minutes
         return Site(self.storage_write, *times, self.local_disk, self.nodes_per_rack, self.rails, self.chain)
 
 
 def kinds() -> dict[str, Kind]:
-    """The facts by name."""
+    """Return the kind of each fact, by name."""
     return {f.name: f.metadata["kind"] for f in attrs.fields(Cluster) if "kind" in f.metadata}
 
 

@@ -1,6 +1,6 @@
-"""Turn a `cluster` declaration into a `Cluster`; each fact is checked for its kind, its executor and for secrets.
+"""Turn a `cluster` declaration into a `Cluster`; check each fact's kind, its executor, and that it holds no secret.
 
-With it come the variables and arguments of a launch: their origins, and the values that are refused.
+Also define a launch's variables and arguments: their origins, and the values that are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Entries = tuple[ast.FactEntry, ...]
 _NAMED = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 """A label's name or value of at most 63 characters, as the API server accepts it."""
 _KEY = rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAMED}"
-"""A label's name, after the domain that it may have."""
+"""A label's name, after its optional domain."""
 _QUANTITY = r"[0-9]+(?:\.[0-9]+)?(?:[mkMGTPE]|[KMGTPE]i)?"
 """A quantity, as the API server accepts it."""
 _SHAPES: Mapping[str, tuple[str, str]] = {
@@ -66,14 +66,14 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "hca": (r"[A-Za-z][A-Za-z0-9_]*(?::[1-9])?", "the name of an adapter, as `ibv_devices` lists it, or `mlx5_0:1`"),
     "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
 }
-"""The pattern of each form of text, and its description."""
+"""The pattern of each form of text, and its description for messages."""
 _UNQUOTED = ("token", "path", "host")
-"""Forms that NeMo-Run puts into commands without quotes."""
+"""Forms that NeMo-Run inserts into commands without quotes."""
 
 
 @frozen
 class _Reader:
-    """Reads one declaration; `found` collects its mistakes."""
+    """Reads one declaration, and collects its errors in `found`."""
 
     decl: ast.ClusterDecl
     found: list[Diagnostic]
@@ -115,7 +115,7 @@ class _Reader:
         return self.literal(e.value, e.name.id)
 
     def literal(self, value: ast.Expr, name: str) -> str | None:
-        """The text of a value, unless it looks like a secret's."""
+        """Return the text of a value; report a value that looks like a secret's."""
         if isinstance(value, ast.Bool):
             return str(value.value).lower()
         if isinstance(value, ast.Number):
@@ -129,7 +129,7 @@ class _Reader:
         return text
 
     def shaped(self, text: str | None, form: str, name: str, at: Span) -> str | None:
-        """The text, if it has the form."""
+        """Return the text if it has the form; else report it and return None."""
         pattern, shape = _SHAPES[form]
         if text is None or re.fullmatch(pattern, text):
             return text
@@ -152,7 +152,7 @@ class _Reader:
         return tuple(t for t, at in read if t is not None and self.variable(t, at))
 
     def variable(self, name: str, at: Span) -> bool:
-        """Whether a name may be that of a variable of the job."""
+        """Whether a job's variable may have this name; report it if not."""
         wrong = launch_variables.refusal(name)
         if wrong:
             self.found.append(error("check.variable", at, name=name, wrong=wrong))
@@ -172,7 +172,7 @@ class _Reader:
         return out
 
     def pairs(self, e: ast.FactEntry, example: str) -> list[tuple[ast.Name, ast.Expr]]:
-        """Read names with values, written as a block or as bindings."""
+        """Return names with values, written as a block or as bindings."""
         if not isinstance(e.value, tuple):
             self.found.append(error("check.type:pairs", _at(e), name=e.name.id, example=example))
             return []
@@ -184,7 +184,7 @@ class _Reader:
         return [(v.name, v.value) for v in both if not isinstance(v.value, tuple)]
 
     def selector(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
-        """Read keys with values: a list of texts, or a block if the keys are words."""
+        """Return keys with values, written as a list of texts, or as a block if the keys are words."""
         if isinstance(e.value, ast.List):
             read = [(self.literal(i, e.name.id), i.span) for i in e.value.items]
         else:
@@ -195,7 +195,7 @@ class _Reader:
         return dict(text.split("=", 1) for text in shaped if text is not None)
 
     def sbatch(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
-        """Read parameters of sbatch that nothing else decides; each value is one line of text."""
+        """Return the parameters of sbatch, each with one line of text; report those that something else decides."""
         read = [(n.id, self.literal(v, n.id), v.span) for n, v in self.pairs(e, f"{e.name.id} {{ NAME value }}")]
         shaped = [(n.replace("_", "-"), self.shaped(text, "text", n, at)) for n, text, at in read]
         out = {n: text for n, text in shaped if text is not None}
@@ -206,7 +206,7 @@ class _Reader:
 def _unfitting(
     executor: str, entries: Mapping[str, ast.FactEntry], values: Mapping[str, Any], cluster: Span
 ) -> Iterator[Diagnostic]:
-    """Report facts that the executor does not read, and those that it needs."""
+    """Report facts that the executor does not read, and missing facts that it needs."""
     for name, e in entries.items():
         of = cluster_facts.kinds()[name].of
         if executor not in of:
@@ -230,7 +230,7 @@ _OTHERS = "NeMo-Run's other executors are untested and not supported; `launch.py
 
 
 def _variable(name: str) -> str:
-    """The name of a variable to inherit a secret by, in the help for it."""
+    """Return the name of a variable to inherit a secret through, for help in messages."""
     return name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "HF_TOKEN"
 
 
@@ -239,7 +239,7 @@ _VALUES = {
     "whole": blocks.Kind(lambda e: blocks.whole(e, 1_000_000), "must be a whole number of at least 1"),
     "rate": blocks.Kind(blocks.rate, "must be a rate above 0, such as 200 GB/s"),
 }
-"""The forms that are no texts."""
+"""The forms that are not text."""
 
 
 def _at(e: ast.FactEntry) -> Span:
@@ -259,7 +259,8 @@ _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
 
 
 def read(decl: ast.ClusterDecl, library: Library | None = None) -> tuple[Cluster | None, list[Diagnostic]]:
-    """Read a declaration; None with diagnostics if it is wrong. With a library, its hardware is checked too."""
+    """Read a declaration; return None with diagnostics if it is wrong. With a library, check its hardware's
+    name too."""
     diagnostics: list[Diagnostic] = []
     made = _Reader(decl, diagnostics).cluster()
     if made is not None and library is not None and made.hardware not in ("", *library.hardware):
@@ -272,20 +273,20 @@ def read(decl: ast.ClusterDecl, library: Library | None = None) -> tuple[Cluster
 
 @frozen
 class Setting:
-    """One derived value with its name and its reason."""
+    """One derived value, with its name and its reason."""
 
     name: str
     value: Any
     """A number, a text, or true for an option without a value."""
     origin: str
-    """rule (of a launch), plan (the recipe sets the same) or cluster (its declaration)."""
+    """rule (of a launch), plan (the recipe sets it too) or cluster (its declaration)."""
     rule: str | None
     because: str | None
     cites: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """The value as a variable or an option writes it."""
+        """Return the value as a variable or an option writes it."""
         return str(int(self.value)) if isinstance(self.value, bool) else str(self.value)
 
 
@@ -311,9 +312,9 @@ DERIVED_SBATCH: Mapping[str, str] = {
     "export": "write `env { NAME value }` or `secrets [NAME]` in the cluster",
     "parsable": "leave it out: the launcher sets it",
 }
-"""Parameters of sbatch that a fact, a rule or NeMo-Run decides, each with what to write instead."""
+"""Parameters of sbatch that a fact, a rule or NeMo-Run sets, with what to write instead."""
 _OF_RULES = ("exclusive", "mem")
-"""Parameters among these that a run's own rule may override."""
+"""The parameters among these that a run's own rule may override."""
 _KINDS = ("srun.", "sbatch.", "ft_launcher.")
 
 
@@ -329,12 +330,13 @@ def literal(rule: Rule) -> Diagnostic | None:
 
 
 def derived_sbatch(option: str, at: Span) -> Diagnostic:
-    """Refuse a parameter of sbatch that something else decides, and name what to write instead."""
+    """Return the error for a parameter of sbatch that something else sets, with what to write instead."""
     return error("check.cluster:sbatch", at, option=option, help=DERIVED_SBATCH[option])
 
 
 def value(rule: Rule, text: str) -> Diagnostic | None:
-    """Check the value of a derived argument: it must be one line, because the file is read by lines, and no secret."""
+    """Check the value of a derived argument: it must be one line, because the file is read by lines, and not a
+    secret."""
     if rule.name in _PODS and not re.fullmatch(_PODS[rule.name][0], text):
         return error("check.cluster:shape", rule.span, name=rule.name, shape=_PODS[rule.name][1], help=())
     if not rule.name.startswith(_KINDS):
@@ -350,11 +352,11 @@ _MOUNT = r"/[^:,]*:/[^:,]*(?::ro)?"
 _PODS = {
     "pod.mounts": (rf"{_MOUNT}(?:,{_MOUNT})*", 'mounts, each "/on/the/node:/in/the/container", separated by commas')
 }
-"""How the settings of pods are written that are read further: a pattern, and its description."""
+"""The pattern of the pod settings that other code parses, and its description for messages."""
 
 
 def of_this_machine(settings: Iterable[Setting]) -> Iterator[Diagnostic]:
-    """Refuse variables of a run's own rules that choose which code a local program loads: set them in the shell."""
+    """Refuse variables of a run's own rules that choose which code a local program loads; the shell may set them."""
     for s in settings:
         if launch_variables.is_loader(s.name) and s.rule is not None and not s.rule.startswith("std."):
             yield error("check.cluster:loads-code", variable=f"`{s.name}` of rule {s.rule}")

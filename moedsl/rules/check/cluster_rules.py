@@ -1,9 +1,9 @@
-"""Find the known clusters, choose one, and read the rules of a launch, which derive settings from a plan and a cluster.
+"""Find the known clusters, choose one, and read launch rules, which derive settings from a plan and a cluster.
 
-Rules `of launch` may use names of the run (axes, hardware facts, dp, edp), Bridge's fields as the run `set` them, the
-facts of the cluster as `cluster.FACT` and the variables that it states as `cluster.env.NAME`, and every earlier
-`derive`. `derive srun.NAME` is an argument of srun, `derive ft_launcher.NAME` one of ft_launcher, `derive sbatch.NAME`
-a parameter of sbatch, `derive pod.NAME` a setting of pods, `env NAME` a variable of every rank.
+Rules `of launch` may use the names of the run (axes, hardware facts, dp, edp), Bridge's fields as the run `set` them,
+the cluster's facts as `cluster.FACT` and its variables as `cluster.env.NAME`, and every earlier `derive`. `derive
+srun.NAME` sets an argument of srun, `derive ft_launcher.NAME` one of ft_launcher, `derive sbatch.NAME` a parameter of
+sbatch, `derive pod.NAME` a setting of pods, and `env NAME` a variable of every rank.
 """
 
 from __future__ import annotations
@@ -36,22 +36,21 @@ KINDS = ("require", "prefer", "let", "derive", "env")
 OF_RUN = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data", "vlm")
 OF_PLAN = {a.name: FLAG if a.kind == "flag" else NUMBER for a in FOLLOWING}
 TIMES = ("step_time_high", "save_time", "time_limit", "train_steps", "goodput", "failure_time")
-"""Seconds of a step at the high end of the estimate, of a save of a checkpoint, and of the limit of a job; the steps
-that the run states, 0 if it states none; the share of time that trains; seconds from one failure to the next, 0 if the
-plan does not have them."""
+"""Seconds of a step at the high end of the estimate, of saving a checkpoint, and of a job's limit; the steps that the
+run states (0 if none); the share of time that trains; seconds between failures (0 if the plan has none)."""
 _FORMS = {"flag": FLAG, "whole": NUMBER, "rate": NUMBER}
 
 
 @frozen
 class Book:
-    """The rules of launches in the order of the files, and the type of each name that they may use."""
+    """The launch rules in the order of the files, and the type of each name that they may use."""
 
     rules: tuple[Rule, ...]
     scope: dict[str, Type]
 
 
 def read(library: Library) -> tuple[Book, list[Diagnostic]]:
-    """Read every block `of launch` of a library."""
+    """Read all rules blocks `of launch` of a library."""
     book, found = library.once(SUBJECT, "rules", lambda: _read(library))
     return book, [*found]
 
@@ -60,7 +59,7 @@ def _read(library: Library) -> tuple[Book, list[Diagnostic]]:
     diagnostics: list[Diagnostic] = []
     of_launch = [(p, b) for p, b in library.rules if b.subject is not None and b.subject.id == SUBJECT]
     read = [collect.read_rule(prefix, block, m, diagnostics) for prefix, block in of_launch for m in block.members]
-    # Only the kinds that a launch has, and each law, advice and let only once
+    # Keep only kinds that a launch has, and each law, advice and let only once
     first: dict[str, Rule] = {}
     rules: list[Rule] = []
     for r in read:
@@ -97,7 +96,7 @@ _VARIABLE = "cluster.env."
 
 
 def values(cluster: Cluster) -> dict[str, Any]:
-    """The facts of a cluster, by their names in an expression."""
+    """Return the facts of a cluster, by their names in an expression."""
     facts = attrs.asdict(cluster, recurse=False)
     stated = {f"{_VARIABLE}{n}": text for n, text in cluster.env.items()}
     plain = {n: facts[n] for n, k in kinds().items() if k.form not in _MANY}
@@ -105,30 +104,30 @@ def values(cluster: Cluster) -> dict[str, Any]:
 
 
 ORIGINS = ("run file", "user file", "stdlib")
-"""Where a cluster may be declared; an earlier one hides a later one of the same name."""
+"""Where a cluster may be declared; an earlier origin hides a later one's cluster of the same name."""
 
 
 @frozen
 class Known:
-    """One declaration and its origin."""
+    """A cluster's declaration and its origin."""
 
     decl: ast.ClusterDecl
     origin: str
 
     @property
     def is_default(self) -> bool:
-        """Whether it has `default on`."""
+        """Whether the declaration has `default on`."""
         stated = (e.value for e in self.decl.facts if e.name.id == "default")
         return any(v.value if isinstance(v, ast.Bool) else blocks.switch(v) is True for v in stated)
 
 
 def user_file() -> Path:
-    """The user's file: ``~/.config/moedsl/clusters.moe``, or below XDG_CONFIG_HOME."""
+    """Return the path of the user's file: ``~/.config/moedsl/clusters.moe``, or below XDG_CONFIG_HOME."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "moedsl" / "clusters.moe"
 
 
 def known(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
-    """Find every cluster by name, the run file's first; the user's file is added to the library's sources."""
+    """Return every cluster by name, the run file's first; add the user's file to the library's sources."""
     known = {n: Known(d, _origin(d)) for n, d in library.clusters.items()}
     of_user, wrong, path = dict[str, Known](), list[Diagnostic](), user_file()
     source, diagnostics = reader.read(str(path)) if path.exists() else (None, ())
@@ -155,7 +154,7 @@ def _origin(decl: ast.ClusterDecl) -> str:
 
 
 def choose(library: Library, name: str) -> tuple[Cluster | None, list[Diagnostic]]:
-    """Choose a cluster by name; without a name, the only or default one of the run file, else of the user's file."""
+    """Return a cluster by name; without a name, the run file's only or default cluster, else the user's file's."""
     all_, diagnostics = known(library)
     if any(d.is_error for d in diagnostics):
         return None, diagnostics
@@ -187,7 +186,7 @@ def _listed(all_: Mapping[str, Known]) -> str:
 
 
 def site(library: Library) -> Site:
-    """What the cluster of a run file states of its storage and its failures: the only one, or the default."""
+    """Return the storage and failures that a run file's cluster states: its only cluster, or the default one."""
     of_file = {n: Known(d, "run file") for n, d in library.clusters.items() if _origin(d) == "run file"}
     meant = _meant(of_file) if of_file else None
     made = cluster_reader.read(meant.decl)[0] if isinstance(meant, Known) else None
@@ -195,7 +194,7 @@ def site(library: Library) -> Site:
 
 
 def check(library: Library) -> list[Diagnostic]:
-    """Check the clusters and the rules `of launch` of a run file and the files that it uses."""
+    """Check the clusters and the launch rules of a run file and the files that it uses."""
     own = [d for d in library.clusters.values() if _origin(d) == "run file"]
     wrong = [d for decl in own for d in cluster_reader.read(decl, library)[1]]
     of_launch = any(b.subject is not None and b.subject.id == SUBJECT for _, b in library.own_rules)

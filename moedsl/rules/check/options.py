@@ -32,13 +32,13 @@ OF_HUGGING_FACE = {
     "q_a_proj": "linear_q_down_proj", "q_b_proj": "linear_q_up_proj",
     "kv_a_proj_with_mqa": "linear_kv_down_proj", "kv_b_proj": "linear_kv_up_proj",
 }  # fmt: skip
-"""The names that Hugging Face's models and its PEFT have for the targets."""
+"""Megatron's adapter targets by their names in Hugging Face models and PEFT."""
 _FUSED = tuple(PARTS)
 _SPLIT = tuple(name for parts in PARTS.values() for name in parts)
 
 
 def read_adapter(stmt: ast.AdapterStmt | None, trains: bool, diagnostics: list[Diagnostic]) -> Adapter | None:
-    """Read the adapter of a run that `trains` one; errors go to `diagnostics`."""
+    """Read the adapter of a run; None if the run does not train one (`trains`). Errors go to `diagnostics`."""
     method, own = METHODS[0], dict[str, Any]()
     if stmt is not None:
         method, at = stmt.method.id, stmt.method.span
@@ -61,8 +61,8 @@ def read_adapter(stmt: ast.AdapterStmt | None, trains: bool, diagnostics: list[D
 
 
 def _of_method(b: ast.Binding, value: Any, method: str) -> Iterator[Diagnostic]:
-    """Report an option that a method of Bridge does not have, unknown modules, and those that it names in parts or as a
-    whole."""
+    """Report an option that Bridge's method does not have, unknown modules, and modules that the method names only
+    whole or only in parts."""
     name = b.name.id
     if not fine_tuning.has(method, name):
         yield error("check.adapter:bridge", b.span, method=method, name=name)
@@ -85,7 +85,7 @@ def _of_method(b: ast.Binding, value: Any, method: str) -> Iterator[Diagnostic]:
 
 
 def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) -> Iterator[Diagnostic]:
-    """Report targets that a model does not have: Bridge only warns of them, and trains nothing if it has none."""
+    """Report targets that a model does not have: Bridge only warns of them, and trains nothing if none exists."""
     whole = pipeline.layout_for(m, 1, 1)
     if whole is None:
         return
@@ -121,11 +121,11 @@ WORDS = ("mock", _HUB)
 def read_data(
     stmt: ast.DataStmt | None, reads_samples: bool, images: bool, diagnostics: list[Diagnostic]
 ) -> tuple[str, Samples | None]:
-    """Read the data of a run, which reads samples of a text if it fine-tunes on one, or images; errors go to
+    """Read (data, samples) of a run; samples are None unless it fine-tunes on text (`reads_samples`). Errors go to
     `diagnostics`."""
     if stmt is None:
         return "mock", None
-    # Report a source of data that no run has, or not this one
+    # Report a source of data that is unknown, or that this run cannot use
     word, value = stmt.word.id if stmt.word else "", stmt.value
     span = (stmt.word or stmt.value or stmt).span
     if word and word not in WORDS:
@@ -166,8 +166,8 @@ _HF = "bridge data/sources/hf.py"
 
 
 def _of_data(b: ast.Binding, stmt: ast.DataStmt, reads_samples: bool) -> Iterator[Diagnostic]:
-    """Report an option that this data does not have, and a part of a split, as in `train[:5%]+test`, that Bridge's own
-    data set does not have."""
+    """Report an option that this data does not have, and split names (as in `train[:5%]+test`) that Bridge's own data
+    set does not have."""
     name, fixes, data = b.name.id, (Fix("Drop this one", DROP, b.span),), stmt.value.value if stmt.value else ""
     if not reads_samples or stmt.value is None:
         yield error("check.data:samples", b.span, name=name, fixes=fixes)
@@ -199,14 +199,14 @@ DATA_OPTIONS: Mapping[str, Kind] = {
 
 @frozen
 class Section:
-    """What a word of `resilience` stands for."""
+    """The fields of Bridge that a word of `resilience` stands for."""
 
     path: str
     """The section of Bridge's ConfigContainer."""
     on: Mapping[str, bool | str]
     """The fields that switch it on."""
     options: tuple[str, ...] = ()
-    """The fields that belong to it; empty: all of the section."""
+    """The fields that may be options; empty means all fields of the section."""
 
 
 SECTIONS: Mapping[str, Section] = {
@@ -216,18 +216,18 @@ SECTIONS: Mapping[str, Section] = {
     "preemption": Section("train", {"exit_signal_handler": True}, ("exit_signal_handler_for_dataloader",)),
     "rerun_state_machine": Section("rerun_state_machine", {"rerun_mode": "validate_results"}),
 }
-"""The words of `resilience`: Bridge's names of its sections, and preemption, the name of NVIDIA's plugin."""
+"""The words of `resilience`: Bridge's names of its sections, and preemption, which NVIDIA's plugin is called."""
 
 
 def options(section: str) -> tuple[str, ...]:
-    """The options of a section: fields of Bridge."""
+    """Return the options of a section: names of Bridge's fields."""
     of = SECTIONS[section]
     named = tuple(path.partition(".")[2] for path in fields.fields() if path.startswith(f"{of.path}."))
     return of.options or named
 
 
 def mistakes(stmt: ast.ResilienceStmt) -> Iterator[Diagnostic]:
-    """Report an unknown section, and options that it does not have."""
+    """Report an unknown section, or options that the section does not have."""
     name = stmt.section.id
     known = options(name) if name in SECTIONS else ()
     if not known:
@@ -239,7 +239,8 @@ def mistakes(stmt: ast.ResilienceStmt) -> Iterator[Diagnostic]:
 
 
 def sets(stmt: ast.ResilienceStmt) -> Iterator[ast.SetStmt]:
-    """The fields that a statement sets: those that switch the section on, and its options, which may replace them."""
+    """Yield a `set` for each field that a statement sets: the fields that switch the section on, unless an option
+    replaces them, and its options."""
     of, span = SECTIONS[stmt.section.id], stmt.section.span
     stated = {b.name.id for b in stmt.bindings}
     for name, on in of.on.items():
@@ -253,14 +254,14 @@ def sets(stmt: ast.ResilienceStmt) -> Iterator[ast.SetStmt]:
 
 
 SHARDED = {"fsdp": "fsdp", "3d": "optimizer"}
-"""Options that decide the axis `sharding`, with their values."""
+"""Options that pin the axis `sharding`, with the value they pin."""
 VLM_OPTIONS = (*VLM_WORDS, *SHARDED)
 
 
 def read_vlm(
     stmt: ast.VlmStmt, model: Model | None, pinned: ast.Binding | None, diagnostics: list[Diagnostic]
 ) -> tuple[frozenset[str], dict[str, Pin]]:
-    """Read the frozen parts, and the pin of the sharding if an option decides it; `pinned` is the run's own pin.
+    """Return the frozen parts, and a pin of the sharding if an option sets it; `pinned` is the run's own pin.
 
     Errors go to `diagnostics`: check.not_a_vlm, check.unknown_word, check.twice; a warning: check.all_frozen.
     """
@@ -293,7 +294,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*\w")
 def read_weights(
     stmt: ast.WeightsStmt | None, tunes: bool, sets: Mapping[str, Any], diagnostics: list[Diagnostic]
 ) -> tuple[str | None, Mapping[str, Any]]:
-    """Return the name on Hugging Face, if the run has one, and the run's fields with the folder of its weights."""
+    """Return the Hugging Face name of the weights (None without one), and the run's fields with the folder of the
+    weights added."""
     if stmt is None:
         return None, sets
     wrong: list[Diagnostic] = []

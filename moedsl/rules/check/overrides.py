@@ -1,4 +1,5 @@
-"""Read `set`: fields of Bridge by their dotted path, with literal values; and check the fields that rules derive."""
+"""Read `set` statements, which give fields of Bridge literal values by dotted path, and check fields that rules
+derive."""
 
 from __future__ import annotations
 
@@ -26,11 +27,10 @@ from moedsl.support.source import Span
 def read(
     stmts: Mapping[str, ast.SetStmt], model: Model | None, target: str, diagnostics: list[Diagnostic]
 ) -> dict[str, Any]:
-    """The Python value of each path in that release of Bridge: a bare word is a string, `none` is None.
+    """Return the Python value of each path in the release `target`: a bare word is a string, `none` is None.
 
-    Errors go to `diagnostics`: check.unknown_field, check.unknown_word, check.type, check.size, check.secret,
-    check.architecture.
-    A fact that the model has anyway is left out.
+    Leave out a field that the model's facts already set. Errors go to `diagnostics`: check.unknown_field,
+    check.unknown_word, check.type, check.size, check.secret, check.architecture.
     """
     out: dict[str, Any] = {}
     for path, s in stmts.items():
@@ -43,7 +43,7 @@ def read(
 
 
 def _mistakes(field: fields.Field | None, s: ast.SetStmt, model: Model | None, target: str) -> Iterator[Diagnostic]:
-    """Report what is wrong with a `set`, without the other statements."""
+    """Report the errors in one `set`, regardless of the other statements."""
     path, section = s.path.id, s.path.id.rpartition(".")[0]
     having = [v for v in fields.versions() if fields.lookup(path, v)] if field is None else []
     if having:
@@ -71,7 +71,7 @@ def _mistakes(field: fields.Field | None, s: ast.SetStmt, model: Model | None, t
     word = facts.facts_by_field().get(path)
     if wrong or model is None or word is None:
         return
-    # Refuse another value of a fact of the model: every number of the plan follows from these
+    # Refuse to change a fact of the model, because every number in the plan follows from the facts
     has = getattr(model, word)
     if path in facts.SHARED or (value or 0) != has:
         said = "none" if has in ("", None) else str(has).lower() if isinstance(has, bool) else str(has)
@@ -80,11 +80,11 @@ def _mistakes(field: fields.Field | None, s: ast.SetStmt, model: Model | None, t
 
 
 MOST = {"model.mtp_num_layers": MOST_MTP, "model.vocab_size": LARGEST, "tokenizer.vocab_size": LARGEST}
-"""The largest sizes that a run may set, as in the declaration of a model."""
+"""Maximum sizes that a run may set, as in a model's declaration."""
 
 
 def _too_large(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnostic]:
-    """Refuse a size that no model has, or that is not an exact whole number."""
+    """Refuse a size larger than any model's, or not exact as a whole number."""
     most = MOST.get(field.path, EXACT)
     if isinstance(number := fields.held(field.type, value), int) and abs(number) > most:
         yield error("check.size:too-large", span, path=field.path, most=most)
@@ -95,7 +95,7 @@ def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:
 
 
 def misplaced(p: Program) -> Iterator[Diagnostic]:
-    """Refuse each `set` of a field that the model or the dataset of the run does not have: Bridge would not read it."""
+    """Refuse each `set` of a field that the run's model or dataset does not have, because Bridge would not read it."""
     for path in p.sets:
         yield from _misplaced(path, p.spans[path], p, "set")
 
@@ -104,7 +104,7 @@ def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnosti
     drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
     own = fields.lookup(path)
     if path.rpartition(".")[0] == PREPROCESSING and own is not None and own.classes:
-        # A field of how samples are read that the way of this run does not have
+        # A field that this run's preprocessing of samples does not have
         of = {call.name: word for word, call in CHOICES[PREPROCESSING].items()}
         word, others = preprocessing(p.data, p.sets), [of[c] for c in own.classes if c in of]
         if word not in others:
@@ -139,12 +139,12 @@ STATED = (
     "model.moe_expert_rank_capacity_factor",
     "model.moe_paged_stash_buffer_size_factor_cuda",
 )
-"""Fields that the search and the recipe read only from a `set`."""
+"""Fields that the search and the recipe read only from `set`."""
 
 
 def derived(p: Program) -> Iterator[Diagnostic]:
-    """Refuse each field that a rule of the run's own cannot derive: one that Bridge does not have or that the model
-    states, and one that counts before a layout is known."""
+    """Refuse fields that a run's own rule cannot derive: those that Bridge does not have, that the model states, or
+    that matter before a layout is chosen."""
     for rule in p.of("derive"):
         path = path_of(rule.name)
         if rule.is_std:
@@ -159,7 +159,7 @@ def derived(p: Program) -> Iterator[Diagnostic]:
 
 
 def of_rule(path: str, value: Any, rule: Rule, p: Program) -> Iterator[Diagnostic]:
-    """Report what is wrong with a field that a rule derives, or with its value, in the release of the run."""
+    """Report errors in a field that a rule derives, or in its value, for the run's release."""
     field, at = fields.lookup(path, p.target), rule.expr.span
     if field is None:
         return
@@ -171,10 +171,10 @@ def of_rule(path: str, value: Any, rule: Rule, p: Program) -> Iterator[Diagnosti
 
 
 def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
-    """Give the model the vocabulary and the MTP layers that the run sets, as Bridge builds it.
+    """Return the model with the vocabulary and the MTP layers that the run sets, as Bridge builds it.
 
-    A tokenizer's vocabulary replaces the model's where the run says so (bridge training/setup.py:702). A hybrid model
-    needs a pattern for MTP, which only its declaration has.
+    A tokenizer's vocabulary replaces the model's if the run says so (bridge training/setup.py:702). A hybrid needs a
+    pattern for MTP, which only its declaration can state.
     """
     owner = "tokenizer" if sets.get("tokenizer.use_tokenizer_vocab_size") else "model"
     rows, depths = sets.get(f"{owner}.vocab_size") or 0, sets.get("model.mtp_num_layers", model.mtp_layers) or 0
@@ -184,7 +184,7 @@ def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
 
 
 def _of_another_type(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnostic]:
-    """Refuse a value that the field does not hold: building the recipe on the cluster would fail."""
+    """Refuse a value that the field cannot hold, because building the recipe on the cluster would fail."""
     path, choices = field.path, [*CHOICES.get(field.path, ())]
     takes = fields.refused(field.type, value) if not choices else None if value in choices else ", ".join(choices)
     words = [w for w in choices or fields.choices(field.type) if isinstance(w, str)]
@@ -202,12 +202,12 @@ def _of_another_type(field: fields.Field, value: Any, span: Span) -> Iterator[Di
 
 
 SHOWN = 3
-"""The most words of a field to offer."""
+"""Maximum words to suggest for a field."""
 
 
 def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
-    """Refuse strings that look like the value of a secret, because the recipe is a file."""
-    # The strings of a literal value
+    """Refuse strings that look like a secret's value, because the recipe is a file."""
+    # The strings in a literal value
     items = value.items if isinstance(value, ast.List) else (value,)
     for text in (i for i in items if isinstance(i, ast.String)):
         from moedsl.facts import secrets

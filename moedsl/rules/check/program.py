@@ -16,7 +16,7 @@ from moedsl.support.source import Span
 
 @frozen
 class Pin:
-    """A value that the user fixed, encoded as in a column, with its place in the text."""
+    """A value that the user fixed, encoded as in a column, with its location in the text."""
 
     axis: str
     code: int
@@ -24,7 +24,7 @@ class Pin:
 
     @property
     def by(self) -> str:
-        """What pins it, in words."""
+        """Return what pins it, in words."""
         return f"`{self.span.file}`" if self.span.file.startswith(LIKE) else "the run file"
 
 
@@ -37,7 +37,7 @@ class Allow:
 
 @frozen
 class Variant:
-    """One value of an isolation: its label, and the code of each axis (or of seq, batch or gpus) that it fixes."""
+    """One value of an isolation: its label, and the code of each axis (or seq, batch or gpus) that it fixes."""
 
     label: str
     codes: Mapping[str, int]
@@ -45,7 +45,7 @@ class Variant:
 
 @frozen
 class Isolation:
-    """The axis that a run varies while all else stays equal. The program of one variant has only that variant."""
+    """The axis that a run varies while all else stays equal. A single variant's program has only that variant."""
 
     axis: str
     variants: tuple[Variant, ...]
@@ -54,7 +54,7 @@ class Isolation:
 
 @frozen
 class Program:
-    """One run, every name resolved and every value typed."""
+    """One run, with every name resolved and every value typed."""
 
     name: str
     model: Model
@@ -68,10 +68,10 @@ class Program:
     data: str
     """mock, the path of real data, or its name on Hugging Face."""
     samples: Samples | None
-    """What fine-tuning reads of a text; None for other runs."""
+    """How fine-tuning reads the samples of a text; None for other runs."""
     vlm: frozenset[str]
     adapter: Adapter | None
-    """What `task peft` trains."""
+    """The adapter that `task peft` trains; None for other tasks."""
     precision: str
     """A word of the precision axis, fp8, or auto."""
     pins: Mapping[str, Pin]
@@ -82,31 +82,32 @@ class Program:
     sets: Mapping[str, Any]
     target: str
     hub_weights: str | None = None
-    """The model of Hugging Face whose weights are imported before the run."""
+    """The Hugging Face model whose weights are imported before the run; None if nothing is imported."""
     spans: Mapping[str, Span] = field(factory=dict)
-    """The place of each statement, by the name of what it fixes."""
+    """The location of each statement, by the name that the statement fixes."""
     isolate: Isolation | None = None
     versions: Mapping[str, int] = field(factory=dict)
-    """The versions that the run states, by their name in an expression: torch_version, te_version."""
+    """The versions that the run states, by name in expressions: torch_version, te_version."""
     batch_gpus: int | None = None
-    """The GPUs for the default batch if several numbers are compared, so that the experiment stays the same."""
+    """The number of GPUs that sets the default batch if several numbers are compared, so that the experiment stays the
+    same."""
     risk: str = "none"
-    """oom: a layout may be chosen that fits only by the best estimate of its memory."""
+    """oom allows layouts that fit only by the best estimate of their memory; none does not."""
     workflow: str | None = None
-    """The run of which this is a phase."""
+    """The run of which this is a phase; None without a workflow."""
     length: Mapping[str, int] = field(factory=dict)
-    """How long the run trains, as `for` states it, by the name that rules read."""
+    """How long the run trains, as stated by `for`, by the name that rules read."""
     site: Site = field(factory=Site)
-    """What the file's cluster states of its storage and its failures."""
+    """The storage and failures that the file's cluster states."""
 
     def of(self, kind: str) -> tuple[Rule, ...]:
         return self.rules.by_kind.get(kind, ())
 
     def named(self, kind: str, name: str) -> tuple[Rule, ...]:
-        """The rules of a kind for one name, the user's own before the stdlib's."""
+        """Return the rules of a kind for one name, the user's own before the stdlib's."""
         return self.rules.by_name.get((kind, name), ())
 
     @property
     def lets(self) -> tuple[Let, ...]:
-        """The last `let` of each name, in the order of the names."""
+        """Return the last `let` of each name, in the order of the names."""
         return self.rules.lets

@@ -1,6 +1,6 @@
-"""Collect the statements of a run into a draft, with one entry for each thing that a run fixes.
+"""Collect the statements of a run into a draft, with one entry for each thing that the run fixes.
 
-Layers are a file's top level, the run that another is `from`, and the run itself. A later layer overrides an earlier
+The layers are the file's top level, the run named after `from`, and the run itself. A later layer overrides an earlier
 one; stating a thing twice in one layer is an error.
 """
 
@@ -23,7 +23,7 @@ S = TypeVar("S")
 
 @frozen
 class Draft:
-    """The statements of a run: `fixed` holds one for each keyword; the others add up."""
+    """The statements of a run: `fixed` has one per keyword; the others accumulate."""
 
     fixed: dict[str, ast.Stmt] = field(factory=dict)
     pins: dict[str, ast.Binding] = field(factory=dict)
@@ -32,7 +32,7 @@ class Draft:
     wishes: tuple[ast.Require | ast.Prefer, ...] = ()
 
     def over(self, base: Draft) -> Draft:
-        """Put this layer on top of another. A sweep replaces a value of the same thing, and vice versa."""
+        """Return this layer on top of `base`. A sweep replaces a fixed value of the same thing, and vice versa."""
         mine, theirs = self.swept, base.swept
         fixed = {
             k: s
@@ -44,13 +44,13 @@ class Draft:
         return Draft(fixed | self.fixed, pins | self.pins, base.sets | self.sets, base.allows | self.allows, wishes)
 
     def of(self, cls: type[S]) -> S | None:
-        """The statement of a class, if the run has it."""
+        """Return the statement of a class; None if the run has none."""
         stmt = self.fixed.get(_KEYS[cls])
         return stmt if isinstance(stmt, cls) else None
 
     @property
     def swept(self) -> tuple[str, ...]:
-        """The axes that a sweep or an isolation varies, by the keys of their statements or pins."""
+        """Return the axes that a sweep or an isolation varies, by the keys of their statements or pins."""
         stmt = self.fixed.get("sweep")
         if not isinstance(stmt, ast.SweepStmt | ast.IsolateStmt):
             return ()
@@ -65,18 +65,18 @@ _KEYS: dict[type, str] = {
     ast.RiskStmt: "risk", ast.SweepStmt: "sweep", ast.IsolateStmt: "sweep", ast.WorkflowStmt: "workflow",
     ast.ForStmt: "for", ast.TargetStmt: "target",
 }  # fmt: skip
-"""The keyword of each statement that a run has once."""
+"""The keyword of each statement that a run may have once."""
 
 
 @frozen
 class Gather:
-    """Reads one layer of statements."""
+    """Reads statements layer by layer."""
 
     library: Library
     diagnostics: list[Diagnostic]
 
     def layer(self, statements: tuple[Any, ...], profiles: tuple[str, ...] = ()) -> Draft:
-        """Read the draft of one layer; `profiles` are being expanded already."""
+        """Read one layer into a draft; `profiles` are the profiles that are being expanded."""
         draft, base = Draft(), Draft()
         for s in statements:
             name = s.name.id if isinstance(s, ast.BareStmt) else ""
@@ -96,7 +96,7 @@ class Gather:
         return draft.over(base)
 
     def _add(self, d: Draft, s: Any) -> Draft:
-        """Add a statement to the draft of its layer."""
+        """Return the draft with a statement added to its layer."""
         match self._bare(s) if isinstance(s, ast.BareStmt) else s:
             case ast.MicroBatchStmt() as s:  # ``micro_batch 2`` is ``pin micro_batch=2``
                 pin = ast.Binding(ast.Name("micro_batch", s.span), s.value, s.span)
@@ -110,7 +110,7 @@ class Gather:
                 return d
             case ast.TargetStmt() as s:
                 return self._put(d, "fixed", "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
-            case ast.ResilienceStmt() as s:  # fields of Bridge, as `set` states them
+            case ast.ResilienceStmt() as s:  # fields of Bridge, read like `set`
                 found = [*options.mistakes(s)]
                 self.diagnostics.extend(found)
                 for one in () if found else options.sets(s):
@@ -146,8 +146,8 @@ class Gather:
         return None
 
     def _meant(self, word: str) -> tuple[str, ...]:
-        """Suggest a phase with `first`, a number of GPUs with spaces, the statement of a value, or the nearest word; in
-        any case."""
+        """Suggest what a word means, ignoring case: `first` for a phase, spaces for a number of GPUs, a statement for a
+        value, else the nearest word."""
         low = word.lower()
         glued = re.fullmatch(r"(\w+?)x([0-9]+)", low)
         if low in axes.PHASES:
@@ -177,7 +177,7 @@ class Gather:
         return (str(help[0]),) if near_word in STATEMENTS and near_word not in ALONE else help
 
     def _put(self, d: Draft, table: str, key: str, s: Any) -> Draft:
-        """Add what is stated under a key of one of the draft's tables, at most once in a layer."""
+        """Return the draft with a statement under a key of one of its tables; report the second one in a layer."""
         stated: dict[str, Any] = getattr(d, table)
         if key in stated:
             self._twice(key, s.span, stated[key].span)
@@ -195,7 +195,8 @@ def hardware_like(name: str, library: Library) -> tuple[str, ...]:
 
 
 def _near_hardware(word: str, library: Library) -> tuple[str, ...]:
-    """The hardware whose name a word begins with, or is the beginning of. Another letter or digit is another GPU."""
+    """Suggest hardware whose name begins the word or begins with it. A name with another letter or digit is another
+    GPU."""
     near = (h for h in library.hardware if word.startswith(h) or (len(word) > 1 and h.startswith(word)))
     return tuple(Instead(f"did you mean `{h}`?", h) for h in near)
 
@@ -207,15 +208,16 @@ STATEMENTS = (
 )  # fmt: skip
 """Keywords that an unknown bare name is compared with."""
 ALONE = ("vlm", "workflow")
-"""Keywords among these that need no further word."""
+"""Keywords among these that are complete statements."""
 
 
 def runs(
     module: ast.Module, library: Library, below: tuple[ast.Item, ...] = ()
 ) -> tuple[list[tuple[str, Draft]], list[Diagnostic]]:
-    """Read each run of a file by name. Without ``run`` blocks the top level is the run ``main``; else runs share it.
+    """Read the runs of a file, by name. Without ``run`` blocks the top level is the run ``main``; otherwise all runs
+    share it.
 
-    The statements `below` are the lowest layer of every run.
+    The statements in `below` are the lowest layer of every run.
     """
     diagnostics: list[Diagnostic] = []
     gather = Gather(library, diagnostics)
@@ -231,7 +233,7 @@ def runs(
         return [("main", _above(top, base))], diagnostics
     whole = dict[str, Draft]()
     for block in blocks.values():
-        # The run and those that it inherits from, as far as they are not read yet
+        # The run and the unread runs that it inherits from
         run, chain = block, dict[str, ast.RunDecl]()
         while run.name.id not in whole:
             chain[run.name.id] = run
@@ -253,7 +255,7 @@ def runs(
 
 
 def _above(draft: Draft, base: Draft) -> Draft:
-    """Put a run on top of the lowest layer, whose pipeline layout is for its own number of stages."""
+    """Put a run on top of the lowest layer; drop that layer's pipeline layout if the run sets its own stages."""
     if {"pp", "vpp"} & {*draft.pins, *draft.swept}:
         base = evolve(base, pins={n: b for n, b in base.pins.items() if n != "pipeline_layout"})
     return draft.over(base)

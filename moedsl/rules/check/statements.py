@@ -17,11 +17,11 @@ from moedsl.rules.rule import Rule
 from moedsl.support.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error, suggest
 
 Code = Callable[[ast.Name, ast.Expr], "int | None"]
-"""Encodes a value of an axis as an integer; returns None, and reports a diagnostic, for an illegal value."""
+"""Encodes an axis value as an integer; for an illegal value, reports a diagnostic and returns None."""
 
 
 def read_target(stmt: ast.TargetStmt | None, asked: str, diagnostics: list[Diagnostic]) -> str:
-    """The release of Bridge that is asked for, else the stated one, else the installed one, else the newest."""
+    """Return the requested release of Bridge, else the stated one, else the installed one, else the newest."""
     stated = asked or (stmt.version.value if stmt else "")
     release = releases.named(stated) if stated else releases.default()
     if release is None:
@@ -33,7 +33,7 @@ def read_target(stmt: ast.TargetStmt | None, asked: str, diagnostics: list[Diagn
 
 
 def read_versions(fixed: Iterable[ast.Stmt], diagnostics: list[Diagnostic]) -> dict[str, int]:
-    """The versions that the run states besides Bridge's, by their name in an expression."""
+    """Return the versions other than Bridge's that the run states, by name in expressions."""
     out, known = dict[str, int](), " or ".join(releases.PRODUCTS)
     targets = (s for s in fixed if isinstance(s, ast.TargetStmt) and s.product.id != "bridge")
     for product, version in ((s.product, s.version) for s in targets):
@@ -50,7 +50,7 @@ def read_versions(fixed: Iterable[ast.Stmt], diagnostics: list[Diagnostic]) -> d
 def read_allows(
     allows: Mapping[str, ast.AllowStmt], rules: Iterable[Rule], diagnostics: list[Diagnostic]
 ) -> dict[str, Allow]:
-    """The laws and advice that the run allows to break, by their ids."""
+    """Return the laws and advice that the run may break, by id."""
     ids = [r.id for r in rules if r.kind in ("require", "prefer")] if allows else []
     known, out = {i.split(".", 1)[1]: i for i in ids} | {i: i for i in ids}, dict[str, Allow]()
     for key, s in allows.items():
@@ -63,7 +63,7 @@ def read_allows(
 
 
 def read_layout(pin: ast.Binding | None, model: Model | None, diagnostics: list[Diagnostic]) -> str | None:
-    """The pinned pipeline layout, unless Megatron refuses it for any pp and vpp."""
+    """Return the pinned pipeline layout; report what Megatron refuses in it for any pp and vpp."""
     text = pin.value if pin is not None else None
     if text is None or not isinstance(text, ast.String):
         diagnostics.extend(() if text is None else [error("check.type:layout", text.span)])
@@ -79,10 +79,10 @@ def read_layout(pin: ast.Binding | None, model: Model | None, diagnostics: list[
 def read_isolation(
     stmt: ast.IsolateStmt, sizes: Sequence[str], code: Code, diagnostics: list[Diagnostic]
 ) -> Isolation | None:
-    """Read the variants of a statement; None for an unknown axis. Diagnostics go to `diagnostics`.
+    """Read the variants of an `isolate`; return None for an unknown axis.
 
-    `sizes` may be isolated besides axes: seq, batch, gpus. Errors: check.unknown_axis, check.unknown_word,
-    check.isolate, and those of `code`.
+    `sizes` are the names besides axes that may be isolated: seq, batch, gpus. Errors in `diagnostics`:
+    check.unknown_axis, check.unknown_word, check.isolate, and those of `code`.
     """
     known = [*axes.COMPOSITES, *axes.BY_NAME, *sizes]
     if stmt.axis.id not in known:
@@ -109,13 +109,13 @@ def read_isolation(
 
 
 FIELDS = ("train.train_iters", "train.train_samples", "train.num_epochs")
-"""The fields of Bridge that state a length."""
+"""The fields of Bridge that set a run's length."""
 UNITS: Mapping[str, tuple[str, int]] = {
     "tokens": ("run_tokens", 1),
     "hours": ("run_seconds", 3600),
     "days": ("run_seconds", 86400),
 }
-"""The name that rules read, and how much one is of it."""
+"""By unit: the name that rules read, and how many of that name's units one is."""
 _DAYS = {"week": 7, "weeks": 7, "month": 30, "months": 30}
 MOST = 10**18
 _EXAMPLE = "write `for 2T tokens` or `for 14 days`"
@@ -126,7 +126,7 @@ _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([MBT]?)")
 def read_length(
     stmt: ast.ForStmt | None, sets: Mapping[str, ast.SetStmt], diagnostics: list[Diagnostic]
 ) -> Mapping[str, int]:
-    """The stated length, by the name that rules read; a `set` of a field that states it too is an error."""
+    """Return the stated length, by the name that rules read; report a `set` of a field that states a length too."""
     if stmt is None:
         return {}
     for path in (p for p in FIELDS if p in sets):
@@ -152,11 +152,11 @@ def read_length(
 
 
 PHASES = {"fit": "fit", "scale": "scale", "profile": "profile", "retune": "throughput"}
-"""The runs of a workflow in their order, and the phase of each."""
+"""The runs of a workflow, in order, with the phase of each."""
 
 
 def phases(p: Program) -> list[Program]:
-    """The run itself, or with `workflow` one program for each phase: main.fit, main.scale and so on."""
+    """Return the run itself, or with `workflow` one program for each phase: main.fit, main.scale and so on."""
     if "workflow" not in p.spans:
         return [p]
     return [evolve(p, name=f"{p.name}.{word}", phase=phase, workflow=p.name) for word, phase in PHASES.items()]

@@ -1,4 +1,4 @@
-"""Warn of what is correct and probably not meant: a batch in tokens, weights of another model, hidden text."""
+"""Warn of what is valid but probably not meant: a batch in tokens, weights of another model, hidden text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from moedsl.support.source import Span, of_stdlib
 from moedsl.support.text import HIDDEN, visible
 
 MOST_SEQUENCES = 1 << 18
-"""Batches of more sequences are no sequences: DeepSeek-V3 was trained with 15,360 (arXiv:2412.19437, 4.2)."""
+"""A larger batch is probably not in sequences: DeepSeek-V3 was trained with 15,360 (arXiv:2412.19437, 4.2)."""
 LEAST_BYTES = 1_000_000
-"""Smaller amounts of memory are written in another unit."""
+"""A smaller amount of memory is probably in another unit."""
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -37,8 +37,8 @@ def batch_of_tokens(p: Program) -> Iterator[Diagnostic]:
 
 
 def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
-    """Warn of memory that a wish of the run compares with a small number without a unit, and of a limit of what the GPU
-    has instead of what the layout needs."""
+    """Warn if a wish of the run compares memory with a small number without a unit, or limits what the GPU has instead
+    of what the layout needs."""
     compared = (e for r in p.rules if r.wish for e in ast.walk(r.expr) if isinstance(e, ast.Binary))
     for e in (e for e in compared if e.op in _COMPARISONS):
         for name, amount, below in ((e.left, e.right, ("<", "<=")), (e.right, e.left, (">", ">="))):
@@ -56,7 +56,7 @@ def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
 
 
 def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
-    """Warn of a precision of which the run's own hardware states no rate."""
+    """Warn if the run's own hardware states no rate for its precision."""
     pin, hw = p.pins.get("precision"), p.hardware
     word = PRECISION[pin.code] if pin else p.precision
     if word in PRECISION[1:] and hw.rate_of(word) == "bf16" and not of_stdlib(library.hardware[hw.name].span.file):
@@ -66,11 +66,11 @@ def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
 
 
 CAPABILITIES = {"ampere": (8.0, 9.0), "hopper": (9.0, 10.0), "blackwell": (10.0, 13.0), "rubin": (10.0, math.inf)}
-"""The compute capabilities of the GPUs of a generation, the last one excluded."""
+"""The compute capabilities of a generation's GPUs, from the first to below the second."""
 
 
 def capability_of_another_arch(p: Program, library: Library) -> Iterator[Diagnostic]:
-    """Warn of hardware whose laws, which read the capability, are for another generation than its prices."""
+    """Warn if a hardware's capability, which laws read, is not of the generation that sets its prices."""
     hw = p.hardware
     at = next((f.value.span for f in library.hardware[hw.name].facts if f.name.id == "capability"), None)  # type: ignore[union-attr]
     fitting = [arch for arch, (least, above) in CAPABILITIES.items() if least <= hw.capability < above]
@@ -81,12 +81,12 @@ def capability_of_another_arch(p: Program, library: Library) -> Iterator[Diagnos
 
 
 BANDWIDTHS = {"hbm": (1e11, 1e14), "nvlink": (1e9, 1e13), "network": (1e8, 1e13)}
-"""Bytes/s of a GPU, from a tenth of the slowest that trains to more than four times the fastest that is announced."""
+"""Range of bytes/s per GPU: from a tenth of the slowest that trains to over four times the fastest announced."""
 _OTHER = {"GB/s": "TB/s", "TB/s": "GB/s"}
 
 
 def bandwidth_of_no_gpu(p: Program, library: Library) -> Iterator[Diagnostic]:
-    """Warn of a bandwidth of the run's own hardware that is probably in another unit."""
+    """Warn if a bandwidth of the run's own hardware is probably in the wrong unit."""
     for fact in library.hardware[p.hardware.name].facts:
         least, most = BANDWIDTHS.get(fact.name.id, (0.0, math.inf))
         value = fact.value
@@ -105,18 +105,19 @@ _INDEXED = (".bin", ".idx")
 _CORPUS = ("dataset.data_path", "dataset.blend", "dataset.blend_per_split")
 _PRETRAINED = "checkpoint.pretrained_checkpoint"
 _SOURCES = {"sft": (_PRETRAINED, "checkpoint.load"), "peft": (_PRETRAINED,)}
-"""The fields that name the weights, by task; adapters need those below them (bridge training/config.py:1488)."""
+"""The fields that name weights, by task; an adapter needs the weights that it adapts (bridge
+training/config.py:1488)."""
 
 
 def without_weights(p: Program) -> Iterator[Diagnostic]:
-    """Warn if a run fine-tunes, and neither its file nor its rules name the weights."""
+    """Warn if a run fine-tunes but neither its file nor its rules name the weights."""
     if p.task in _SOURCES and _named(p).isdisjoint(_SOURCES[p.task]):
         at, help = p.spans["task"], _HELP[p.task]
         yield warning("plan.sft_without_weights:plan", at, task=p.task, help=help, cites=_CITES)
 
 
 def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
-    """Warn if a run pretrains a VLM on real images with frozen parts, and names no weights for them."""
+    """Warn if a run pretrains a VLM on real images with frozen parts but names no weights for them."""
     frozen = [word for word in VLM_WORDS if word in p.vlm]
     if not frozen or p.data == "mock" or p.task in FINE_TUNES or not _named(p).isdisjoint(_SOURCES["sft"]):
         return
@@ -125,16 +126,17 @@ def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
 
 
 def _named(p: Program) -> frozenset[str]:
-    """The fields that a run or its rules state."""
+    """Return the fields that a run or its rules set."""
     return frozenset({path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")})
 
 
 _SHAPE = ("layers", "hidden", "heads", "query_groups", "head_dim", "experts", "expert_hidden")
-"""Facts without which no checkpoint of a model is one of another."""
+"""Facts that differ only if a checkpoint of one model cannot load into another."""
 
 
 def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
-    """Refuse weights of a model of the library whose shape is not that of the run's model, and warn of any others."""
+    """Refuse weights of a library model whose shape differs from the run's model, and warn of all other foreign
+    weights."""
     if p.hub_weights in (None, p.model.hf):
         return
     models = (library.model(name)[0] for name in library.models)
@@ -151,8 +153,8 @@ def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
 
 
 def wrong_file(p: Program) -> Iterator[Diagnostic]:
-    """Warn if the data of a text model is not what Bridge reads: a file, several corpora, or none."""
-    # Without `data`, the recipe is that of a run on mock data, whatever corpus is set
+    """Warn if a text model's data is not what Bridge reads: the wrong kind of file, several corpora, or none."""
+    # Without `data`, the recipe uses mock data, whatever corpus is set
     path, blend = next((path for path in _CORPUS if p.sets.get(path)), None), ("core datasets/utils.py:49",)
     if p.data == "mock" and path is not None:
         yield warning("plan.mock_with_corpus", p.spans[path], path=path, cites=blend)
@@ -162,7 +164,7 @@ def wrong_file(p: Program) -> Iterator[Diagnostic]:
         if name.endswith(_FILES):  # Bridge fine-tunes on a folder
             right, cites = f'data "{folder or "."}"', ("bridge data/builders/gpt_sft.py:799",)
             yield warning("plan.not_a_folder", p.spans["data"], data=p.data, right=right, cites=cites)
-    elif dataset == "GPTDatasetConfig" and p.data != "mock":  # Megatron adds two endings to the one name
+    elif dataset == "GPTDatasetConfig" and p.data != "mock":  # Megatron adds two endings to one name
         paths = [word for word in p.data.split() if word.startswith("/")]
         at, cites = p.spans["data"], ("core datasets/indexed_dataset.py:601",)
         if len(paths) > 1:
@@ -175,7 +177,7 @@ def wrong_file(p: Program) -> Iterator[Diagnostic]:
 
 
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    """Warn if the tokenizer of a run on real text has more entries than the model; `values` are a layout's."""
+    """Warn if the tokenizer of a run on real text has more entries than the model; `values` are those of a layout."""
     entries, rows = values[LetName.TOKENIZER_ENTRIES], p.model.vocab
     if p.model.vision is not None or entries <= rows:
         return
@@ -185,18 +187,18 @@ def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnost
 
 
 def refused(name: str, task: str, fields: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    """Refuse to start a plan without weights: training would end after the model is built."""
+    """Refuse to start a plan without weights: training would fail once the model is built."""
     named = {path for path, value in fields.items() if value is not None}
     if task in _SOURCES and named.isdisjoint(_SOURCES[task]):
         yield error("plan.sft_without_weights:start", run=name, task=task, help=_HELP[task], cites=_CITES)
 
 
 MOST = 5
-"""The most places of a file to show."""
+"""Maximum places in a file to show."""
 
 
 def hidden(library: Library) -> Iterator[Diagnostic]:
-    """Warn once of each of the user's files that has such characters."""
+    """Warn once for each of the user's files with invisible characters."""
     for source in library.sources.values():
         if not of_stdlib(source.name) and (found := [*HIDDEN.finditer(source.text)]):
             codes = ", ".join(sorted({visible(m[0]) for m in found}))

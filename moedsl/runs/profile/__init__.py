@@ -1,6 +1,6 @@
-"""Read traces of training steps: what the time was spent on, by wall, class and module, and how the plan differs.
+"""Read traces of training steps, and report where the time went, by wall, class and module, and next to the plan.
 
-`kineto` (over `json_stream`) and `nsight` read a file into `trace.Trace`; `steps` finds its steps and names what the
-device did, `budget` divides the steps by these classes, `report` joins ranks and prints, and `predicted` compares with
+`kineto` (over `json_stream`) and `nsight` read a file into `trace.Trace`; `steps` finds its steps and classifies the
+device's operations, `budget` divides the steps by class, `report` joins ranks and prints, and `predicted` compares with
 a plan.
 """

@@ -1,6 +1,7 @@
-"""Divide the steps of a trace: by class, by wall, by module, and the idle time by its cause.
+"""Divide the time of a trace's steps by class, by wall and by module, and the idle time by its cause.
 
-A device is idle because the next operation was launched late, or waited for communication or for another stage.
+A device is idle because the next operation was launched late, or waited for communication, for another stage or for
+another operation.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ GROUPS = (COMPUTE, COMMUNICATION, COPIES)
 PIXELS = 1000
 """The width of a drawn step."""
 SHOWN = 10
-"""Unknown names and modules that are listed."""
+"""The most unknown names and the most modules that are listed."""
 Json = dict[str, Any]
 
 
 def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
-    """Return the means over the steady steps, in seconds a step."""
+    """Return the means over the steady steps, in seconds per step."""
     numbers = Numbers.of(t, classes)
     windows = steps.used
     each = [_nanoseconds(cut(t, numbers, *window), numbers, t.on_cpu) for window in windows]
@@ -47,15 +48,14 @@ def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
     lengths = [(b - a) / SECOND for a, b in windows]
     step = sum(lengths) / len(lengths)
     idle_by_cause = dict(zip(CAUSES, mean["idle"], strict=True))
-    # The walls are disjoint: where an operation of one runs while another does, the time counts as compute first, then
-    # as communication
+    # The walls are disjoint: time in which operations overlap counts as compute first, then as communication
     sent = mean["wall communication"] + idle_by_cause[WAIT] + idle_by_cause[BUBBLE]
     walls = {"compute": mean["compute_s"], "communication": sent, "host": idle_by_cause[LAUNCH],
              "memory": mean["wall copies"]}  # fmt: skip
     losses = ("communication", "host", "memory")
     largest = max(losses, key=lambda w: walls[w])
     walls["unresolved"] = max(step - sum(walls.values()), 0.0)
-    # The time without compute by what runs instead, else by why the device is idle
+    # The time without compute, by what runs instead, or by why the device is idle
     absent = idle_by_cause | {
         WAIT: idle_by_cause[WAIT] + mean["wall communication"] - mean["wall bubble"],
         BUBBLE: idle_by_cause[BUBBLE] + mean["wall bubble"],
@@ -98,7 +98,7 @@ def _longest_first(rows: Iterable[Json]) -> list[Json]:
 
 
 def timeline(w: Window, numbers: Numbers) -> Json:
-    """Return when each block runs in one step, as shares of it; what is nearer than a pixel is one."""
+    """Return when each block runs in one step, as shares of the step; gaps narrower than a pixel are closed."""
     out: Json = {"step_s": w.length / SECOND}
     for name in GROUPS:
         found = w.union(np.isin(w.kind, numbers.block(name)))
@@ -117,7 +117,7 @@ def _nanoseconds(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, Any]:
     busy = trace.joined(*blocks.values())
     compute, sent = blocks[COMPUTE], blocks[COMMUNICATION]
     computed_or_sent = trace.joined(compute, sent)
-    # Of the pipeline's sends and receives, what neither compute nor other communication hides
+    # Of pipeline sends and receives, only the time that neither compute nor other communication hides counts
     pipeline = [i for i, k in enumerate(numbers.kinds) if k == PIPELINE]
     sends = [i for i in numbers.block(COMMUNICATION) if i not in pipeline]
     hidden = trace.joined(compute, w.union(np.isin(w.kind, sends)))
@@ -146,8 +146,10 @@ def _nanoseconds(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, Any]:
 
 
 def _by_text(mean: Mapping[str, Any], t: Trace, numbers: Numbers, classes: Classes) -> Json:
-    """Return the compute by module, the innermost range of the host that is no operator: a module or a function of
-    autograd; and the share of the work that no pattern names, with the names that have most of it."""
+    """Return the compute by module, and the share and the largest names of the work that matches no pattern.
+
+    The module is the innermost host range that is not an operator: a module or an autograd function.
+    """
     modules, unknown = defaultdict[str, float](float), defaultdict[str, list[float]](lambda: [0.0, 0.0])
     for (name, around), kind, work, launches in zip(
         t.texts, numbers.of_text.tolist(), mean["work text"], mean["launches text"], strict=True
@@ -174,13 +176,17 @@ def _by_text(mean: Mapping[str, Any], t: Trace, numbers: Numbers, classes: Class
 LAUNCH, WAIT, BUBBLE, DEPENDENCY, UNRESOLVED = CAUSES = (
     "launch", "communication", "bubble", "dependency", "unresolved",
 )  # fmt: skip
-"""The host launched late; a collective was awaited; another stage was; another operation was; the trace cannot tell."""
+"""The causes: a late launch by the host, or waiting for a collective, for another stage or for another operation; or
+the trace cannot tell."""
 PIPELINE = Kind(COMMUNICATION, "pipeline")
 
 
 def idle(w: Window, busy: Union, kinds: Sequence[Kind], on_cpu: bool) -> dict[str, int]:
-    """Return the idle nanoseconds of a window by cause: the launch of the operation after a gap, and the operations on
-    both sides. On a CPU, Python runs between its operations."""
+    """Return the idle nanoseconds of a window by cause.
+
+    The cause follows from the launch of the operation after a gap, and from the operations on both sides. On a CPU,
+    Python runs between operations.
+    """
     out: dict[str, int] = dict.fromkeys(CAUSES, 0)
     by_end = np.argsort(w.ends, kind="stable")
     gaps = trace.gaps(busy, w.start, w.end)

@@ -1,8 +1,8 @@
 """Read the events of a JSON trace one by one, in memory that does not grow with the file.
 
-ijson 3.6 with its C backend is no replacement: of 1.25 million events it needs 1.15 times the CPU, and 3.5 times with
-the other entries of the object, each a pass of its own. It refuses control characters in names, and 200,000 brackets in
-a row take all memory of the machine.
+ijson 3.6 with its C backend is no replacement: for 1.25 million events it needs 1.15 times the CPU time, and 3.5 times
+with the object's other entries, each of which takes a pass of its own. It refuses control characters in names, and
+200,000 brackets in a row use up the machine's memory.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ CHUNK = 4 << 20
 LONGEST = 64 << 20
 """The most characters of one value."""
 EXPONENT = len("e+1")
-"""The most characters after a number that may belong to it."""
+"""The characters after a number that must be read to know that it has ended."""
 EVENTS = "traceEvents"
 _FILLED = re.compile(r"[^ \t\r\n]").search
 
 
 class Malformed(ValueError):
-    """Says what is wrong with a text that should be a trace."""
+    """Raised for a text that is not a valid trace; says what is wrong."""
 
 
 class Truncated(Malformed):
-    """The text ends inside a value."""
+    """Raised for a text that ends inside a value or before its last bracket."""
 
 
 @define
 class Reader:
-    """Read a trace: an object whose `traceEvents` is a list, or the list itself."""
+    """Reads a trace: an object whose `traceEvents` is a list, or the list itself."""
 
     stream: TextIO
     text: str = ""
@@ -107,7 +107,7 @@ class Reader:
             return value
 
     def _more(self) -> bool:
-        """Read on, and drop what was read."""
+        """Read the next characters and drop the parsed ones; return whether there were any."""
         found = "" if self.ended else self.stream.read(CHUNK)
         self.ended = not found
         if found:

@@ -1,4 +1,4 @@
-"""Read the JSON of PyTorch's profiler, as Kineto writes it for one process; one trace for each of its devices."""
+"""Read the JSON that PyTorch's profiler (Kineto) writes for one process; return one trace for each of its devices."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from moedsl.support.text import counted
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime", "driver"))
 HOST = frozenset(("cpu_op", "user_annotation", "operator"))
-"""The categories of events, in small letters; those of PyTorch before 1.12 have no prefix."""
+"""The categories of events (KERNELS, LAUNCHES, HOST), in lower case; PyTorch before 1.12 writes no prefix."""
 DEVICE_ONLY = ("stream", "device")
-"""What only an operation of a device states: the profiler of autograd writes no categories."""
+"""Arguments that only device operations have. They identify these where the autograd profiler writes no categories."""
 LATEST = 10**20
-"""Nanoseconds from 1970 to the year 5138: a later time counts nanoseconds, where others count microseconds."""
+"""Nanoseconds from 1970 to the year 5138. A later time means that the file counts nanoseconds, not microseconds."""
 SCHEMA = 1
 """The `schemaVersion` that PyTorch has written since 1.8."""
 MODULE = "nn.Module: "
-"""What begins the name of a module's forward pass, if the profiler records stacks."""
+"""The prefix of the name of a module's forward pass, if the profiler records stacks."""
 MOST = 64
-"""Devices of one process."""
+"""The most devices of one process."""
 EVERY = 1 << 16
 """Events between two calls of `progress`."""
 
@@ -48,7 +48,7 @@ def read(name: str, stream: TextIO, is_step: IsStep, progress: Callable[[], obje
 
 @define
 class _Events:
-    """What is kept of the events so far."""
+    """The data collected from the events so far."""
 
     is_step: IsStep
     entries: dict[str, Any] = field(factory=dict)
@@ -57,21 +57,21 @@ class _Events:
     kernels: Spans = field(factory=Spans)
     correlations: array[int] = field(factory=lambda: array("q"))
     groups: array[int] = field(factory=lambda: array("i"))
-    """For each kernel the number of (collective, process group)."""
+    """For each kernel, the index of its (collective, process group)."""
     places: array[int] = field(factory=lambda: array("i"))
-    """For each kernel the number of its device."""
+    """For each kernel, the index of its device."""
     devices: Numbered = field(factory=Numbered)
-    """The devices: Kineto's process of an operation, and the device that its arguments state."""
+    """Devices as (Kineto's process of an operation, device in its arguments)."""
     collectives: Numbered = field(factory=lambda: Numbered([("", "")], {("", ""): 0}))
     launched: Spans = field(factory=Spans)
     launches: array[int] = field(factory=lambda: array("q"))
-    """The correlation of each span in `launched`."""
+    """The correlation id of each span in `launched`."""
     host: Spans = field(factory=Spans)
     steps: array[int] = field(factory=lambda: array("q"))
-    """The spans in `host` that may be steps."""
+    """The indices of spans in `host` that may be steps."""
     halves: list[tuple[int, int, Spans | None, int | None]] = field(factory=list)
-    """Of spans that are stated as two events, `B` where one begins and `E` where it ends, both as thread, time, and the
-    span that begins, by its place; no place for one that ends."""
+    """Spans given as two events, `B` at the start and `E` at the end, each as (thread, time, columns, row). For `B`,
+    the row is the span's index in the columns; for `E`, both are None."""
     warnings: tuple[str, ...] = ()
 
     def about(self, key: str, value: Any) -> None:
@@ -93,7 +93,7 @@ class _Events:
             raise Malformed("an event has a time, a thread or a correlation that is none") from None
 
     def _add(self, event: Mapping[str, Any]) -> Spans | None:
-        """Keep an event; returns where, None if it is of no use."""
+        """Add an event to its columns, and return these; None if the event is of no use."""
         stated = event.get("args")
         args: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
         guessed = "cuda_runtime" if "correlation" in args else "cpu_op"
@@ -122,7 +122,7 @@ class _Events:
         return spans
 
     def join(self) -> None:
-        """Set the ends of spans that two events state; on one thread spans nest."""
+        """Set the ends of spans given as two events; on one thread, spans nest."""
         unpaired, begun = 0, defaultdict[int, list[tuple[Spans | None, int]]](list)
         for thread, at, spans, row in sorted(self.halves, key=lambda half: half[:2]):
             if row is not None:
@@ -138,10 +138,10 @@ class _Events:
             self.warnings = (text,)
 
     def traces(self, name: str) -> Iterator[Trace]:
-        """Yield the trace of each device, or that of the host if no device was traced."""
+        """Yield the trace of each device, or the trace of the host if no device was traced."""
         if not len(self.kernels):
-            # The host's operations: of nested ones, each has the time outside those in it. Python between operations is
-            # none: that of a step, a module, the optimizer or the data loader
+            # The host's operations, each without the time of operations nested in it. Frames of Python are not
+            # operations: a step, a module, the optimizer or the data loader
             paths = Paths(self.names)
             parts = trace.own_parts(self.host, paths)
             c = parts.columns()
@@ -154,7 +154,7 @@ class _Events:
             launched = np.full(len(keys), UNKNOWN, np.int64)
             yield self._trace(name, None, self._sorted(start, end, keys, launched, first, paths))
             return
-        # Return the number of each kernel's device. An event that states none is of the only one of its process
+        # Find the index of each kernel's device. An event without one is on the only device of its process
         of_process = defaultdict[Any, list[int]](list)
         for n, (process, number) in enumerate(self.devices.values):
             of_process[process] += [n] * (number is not None)
@@ -163,7 +163,7 @@ class _Events:
             for n, (p, number) in enumerate(self.devices.values)
         ]
         device = np.array(same, np.int64)[np.asarray(self.places, np.int64)]
-        # In the order of the numbers of processes and devices
+        # Sort the devices by the numbers of process and device
         order = [(len(str(process)), str(process), number or 0) for process, number in self.devices.values]
         every = sorted(np.unique(device).tolist(), key=order.__getitem__)
         if len(every) > MOST:
@@ -203,7 +203,7 @@ class _Events:
     def _sorted(
         self, start: Any, end: Any, keys: Iterable[tuple[int, ...]], launched: Any, first: Any, paths: Paths
     ) -> dict[str, Any]:
-        """Sort the operations by start, and number their names with path and collective."""
+        """Sort the operations by start, and number their distinct keys of name, path and collective."""
         texts = Numbered()
         text = np.fromiter((texts(key) for key in keys), np.int64, len(start))
         order = np.argsort(start, kind="stable")
@@ -223,7 +223,10 @@ def _times(event: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _nanoseconds(value: Any) -> int:
-    """Convert microseconds. Older PyTorch counts them from 1970: as a float, their thousandfold has steps of 256."""
+    """Convert microseconds to nanoseconds.
+
+    The fraction is converted separately: older PyTorch counts from 1970, where a float of nanoseconds has steps of 256.
+    """
     if isinstance(value, str):
         value = int(value) if value.isdecimal() else float(value)
     if isinstance(value, int):

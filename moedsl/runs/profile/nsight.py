@@ -1,4 +1,4 @@
-"""Read the sqlite export of an Nsight Systems report, by queries; one trace for each process and device."""
+"""Read the sqlite export of an Nsight Systems report; return one trace for each process and device."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ NEEDS = {
     RUNTIME: ("start", "correlationId", "globalTid"), NVTX: ("start", "end", "eventType", "globalTid"),
     STRINGS: ("id", "value"),
 }  # fmt: skip
-"""The columns that are read of each table; others differ between versions."""
+"""The columns that are read from each table and must exist; others differ between versions."""
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 """CUPTI's kinds of copies (CUpti_ActivityMemcpyKind)."""
 STARTED = (60, 71)
-"""Nsight's types of ranges with a start and an end of their own, with or without a payload; others nest on a thread."""
+"""Nsight's event types of start/end ranges, without and with a payload; other ranges nest on a thread."""
 NAMES = ("demangledName", "shortName", "mangledName")
 """The columns that may have a kernel's name, the best first."""
 NAMELESS = "'<unknown>'"
 NUMBERS = ("start", "end", "correlationId", "globalTid", "globalPid", "deviceId")
-"""The columns of integers that are read."""
+"""The integer columns that are read."""
 TEXTS = {(STRINGS, "value"), (NVTX, "text")}
-"""The columns of texts that are read; a memset has a number as its value."""
+"""The text columns that are read; the `value` of a memset is a number."""
 ROWS = 1 << 16
 WARNING, WARNINGS = 1, 3
-"""Nsight's severities above the first are warnings and errors; so many of its texts are kept."""
+"""Nsight's messages above severity WARNING are warnings and errors; at most WARNINGS of them are kept."""
 PROCESS = 0xFFFFFF
 LONGEST = 1 << 24
-"""The longest value in bytes: a column that computes its values could have any."""
+"""The longest value in bytes; a computed column could have values of any length."""
 COUNTED, STEPS_A_BYTE, MOST_STEPS = 100_000, 50, 5_000_000
-"""Instructions of sqlite between two counts, and the most of all queries. An export needs less than 5 for a byte; one
-whose strings share an id, so that each range has the texts of all, needs any number."""
+"""sqlite instructions between two counts, and the limit for all queries: per byte of the file, plus a constant. An
+export needs fewer than 5 per byte; one whose strings share an id, so that each range joins all of them, needs any
+number."""
 
 IsStep = Callable[[str], bool]
 
@@ -82,7 +83,7 @@ class _Export:
         kinds = dict(self.base.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
         tables = [n for n, kind in kinds.items() if kind == "table"]
         self.tables = {n: {row[1] for row in self.base.execute(f"PRAGMA table_info('{n}')")} for n in tables}
-        for view in sorted(kinds.keys() & NEEDS.keys() - self.tables.keys()):  # its rows may have no end
+        for view in sorted(kinds.keys() & NEEDS.keys() - self.tables.keys()):  # a view may have endless rows
             raise Malformed(f"{view} is a view, and a table in every export of Nsight Systems")
         if not self.tables.keys() & NEEDS.keys():
             raise Malformed(f"it has no table {KERNEL}, nor another one of an export of Nsight Systems")
@@ -93,7 +94,7 @@ class _Export:
                 stated = self._optional("META_DATA_EXPORT", ("name", "value"), query)
                 version = "".join(f"; its schema has version {value}" for (value,) in stated)
                 raise Malformed(f"its table {table} has no column {', '.join(missing)}{version}")
-            # sqlite keeps any value in any column
+            # sqlite allows values of any type in any column
             kinds = {c: "text" for t, c in TEXTS if t == table} | dict.fromkeys(NUMBERS, "integer")
             wrong = {c: f"typeof({c}) NOT IN ('{kind}', 'null')" for c, kind in sorted(kinds.items()) if c in known}
             which = " ".join(f"WHEN {condition} THEN '{c}'" for c, condition in wrong.items())
@@ -103,7 +104,7 @@ class _Export:
                 raise Malformed(f"a row of {table} has no {kind} in {column}")
 
     def _optional(self, table: str, columns: Sequence[str], query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Ask a table that not every export has."""
+        """Query a table that not every export has; empty if it or a column is missing."""
         return self.base.execute(query, values).fetchall() if {*columns} <= self.tables.get(table, set()) else []
 
     def traces(self) -> Iterator[Trace]:
@@ -115,7 +116,7 @@ class _Export:
         ranges, steps = self._ranges()
         query = "SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%PRODUCT_VERSION%' LIMIT 1"
         product = [f" {value}" for (value,) in self._optional("META_DATA_CAPTURE", ("name", "value"), query)]
-        # What Nsight warns of in the report, such as events that it dropped
+        # Nsight's own warnings, such as dropped events
         query = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity > ? AND text IS NOT NULL LIMIT ?"
         said = self._optional("DIAGNOSTIC_EVENT", ("severity", "text"), query, (WARNING, WARNINGS))
         warnings = [" ".join(str(text).split()) for (text,) in said]
@@ -141,7 +142,7 @@ class _Export:
             )  # fmt: skip
 
     def _column(self, table: str, name: str, otherwise: str = "0") -> str:
-        """SQL for a column that not every version has."""
+        """Return SQL for a column that not every version has."""
         return f"COALESCE({name}, {otherwise})" if name in self.tables[table] else otherwise
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
@@ -151,8 +152,10 @@ class _Export:
             yield from found
 
     def _ranges(self) -> tuple[Spans, list[tuple[int, Range]]]:
-        """Read the ranges that nest on threads, and those that may be steps, each with its process. Times count from
-        the start of the capture: a step that began before is not whole."""
+        """Read the ranges that nest on threads, and the ranges that may be steps, each with its process.
+
+        Times count from the start of the capture: a step with a negative start is not complete.
+        """
         spans, steps = Spans(), list[tuple[int, Range]]()
         if NVTX not in self.tables:
             return spans, steps
@@ -170,9 +173,9 @@ class _Export:
         return spans, steps
 
     def _operations(self, process: int, device: int, ranges: Spans, paths: Paths) -> tuple[Spans, Ints, Ints]:
-        """Read everything that a device did: when, when each was launched, and the path of the ranges around that."""
+        """Read a device's operations: their spans and launch times, and the path of the ranges around each launch."""
         kinds = " ".join(f"WHEN {n} THEN 'Memcpy {way}'" for n, way in COPIES.items())
-        # A kernel's name: what the first of its columns that has one refers to, or states
+        # A kernel's name is in the first column that has one, as the id of a string or as a text
         each = list[str]()
         for column in (c for c in NAMES if c in self.tables.get(KERNEL, ())):
             each += [f"(SELECT value FROM {STRINGS} WHERE id = {column})"] if STRINGS in self.tables else []

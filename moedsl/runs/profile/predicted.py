@@ -1,5 +1,8 @@
-"""Compare the measured step with the plan's: each part, the constant that would explain the difference, and the fixes
-for the largest loss, priced from the measured step."""
+"""Compare the measured step with the plan's, part by part.
+
+Each difference gets the constant that would explain it, and the largest loss the fixes that the rules know, priced from
+the measured step.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ WORK: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "attention": ("attention", ("attention_forward", "attention_backward")),
     "scan": ("scan", ("scan",)),
 }
-"""For each part of compute the kind of work in the prediction, and its classes in a trace."""
+"""For each part of compute: its kind of work in the prediction, and its classes in a trace."""
 OPTIMIZER, PASSES, RECOMPUTE, VISION = "optimizer", "passes over memory", "recompute", "vision tower"
 EXPERTS, PIPELINE, COLLECTIVES = "expert communication", "pipeline and bubble", "other collectives"
 OFFLOADING, LAUNCHES, STRAGGLERS = "offloading", "launches", "stragglers"
@@ -40,7 +43,7 @@ STEP: Mapping[str, tuple[str, ...]] = {
     WAITS: (),
     OTHER_IDLE: (),
 }
-"""The parts of the predicted step (`moedsl.cost.step.PARTS`) in each part of the table, besides compute."""
+"""For each other part of the table: its parts of the predicted step (`moedsl.cost.step.PARTS`)."""
 WALLS: Mapping[str, tuple[str, ...]] = {
     "compute": (*WORK, PASSES, VISION, RECOMPUTE, OPTIMIZER),
     "communication": (EXPERTS, COLLECTIVES, PIPELINE, STRAGGLERS, WAITS),
@@ -48,25 +51,25 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "memory": (OFFLOADING,),
     "unresolved": (OTHER_IDLE,),
 }
-"""The predicted parts of each wall."""
+"""The table's parts in each wall."""
 OF_EXPERTS = re.compile("alltoall|deepep_|hybridep_|nvshmem")
-"""The classes that move tokens to experts and back."""
+"""Matches the classes that move tokens to experts and back."""
 HIDDEN = (RECOMPUTE, VISION, STRAGGLERS)
-"""Parts that a trace does not tell apart: the first two are in the other compute, the last is in communication."""
+"""Parts that a trace cannot separate: the first two are in other compute, the last is in communication."""
 ENOUGH = 0.01
 """A difference below this share of the measured step needs no explanation."""
 MOVED = 1.05
-"""The factor by which a constant is moved to see which parts follow it."""
+"""The factor by which a constant is changed to see which parts depend on it."""
 FOLLOWS = 0.1
-"""A constant explains a part only if the part follows it by at least this share of its change."""
+"""A constant can explain a part only if the part changes by at least this share of the constant's change."""
 
 
 def compare(r: Json, chosen: Chosen, plan: Plan) -> Json:
-    """Return the table of a report and the plan, and the fixes of the largest loss."""
+    """Compare a report with the plan: return the walls, the table by part, remarks, and fixes for the largest loss."""
     codes, cost = chosen.solution.rows[0].codes, chosen.cost
     theirs, mine = predicted(cost, codes), measured(r, plan)
     table = [_line(name, theirs[name], mine[name]) for name in theirs if theirs[name] or mine[name]]
-    # The predicted parts with each constant of the speed estimate moved
+    # The predicted parts with each constant of the speed estimate changed
     hw, k = cost.hardware, cost.hardware.constants
     each = {name: evolve(k, **{name: getattr(k, name) * MOVED}) for name in calibration.fitted(k)}
     moved = {n: predicted(evolve(cost, hardware=evolve(hw, constants=c)), codes) for n, c in each.items()}
@@ -94,8 +97,11 @@ def predicted(cost: Cost, codes: Codes) -> Seconds:
 
 
 def measured(r: Json, plan: Plan) -> dict[str, float | None]:
-    """Return the measured seconds of each part, None where a trace cannot tell: compute by the time that its classes
-    are busy, communication and copies by what compute does not hide, launches and the bubble by idle time."""
+    """Return the measured seconds of each part; None where a trace cannot tell.
+
+    Compute is the time that its classes are busy, communication and copies are the time that compute does not hide, and
+    launches and the bubble are idle time.
+    """
     busy = {c["class"]: c["busy_s"] for c in r["classes"] if c["wall"] == COMPUTE}
     out: dict[str, float | None] = {name: sum(busy.pop(c, 0.0) for c in of) for name, (_, of) in WORK.items()}
     out |= {OPTIMIZER: busy.pop("optimizer", 0.0), PASSES: sum(busy.values()), **dict.fromkeys(HIDDEN)}
@@ -113,8 +119,11 @@ def measured(r: Json, plan: Plan) -> dict[str, float | None]:
 
 
 def _constant(line: Json, theirs: Seconds, moved: Mapping[str, Seconds], cost: Cost) -> Json | None:
-    """Return the constant that the part follows most, and its value that would give the measured seconds: in the place
-    of a rate seconds grow as it falls, and other constants are a term of them."""
+    """Return the constant on which the part depends most, and the value that would give the measured seconds; or None.
+
+    If seconds fall as the constant grows, it is a rate, and they follow a power of it. Otherwise it is a term of them,
+    and they grow linearly.
+    """
     name, seconds = line["part"], line["measured_s"]
     if not theirs[name] or not seconds:
         return None
@@ -131,8 +140,11 @@ def _constant(line: Json, theirs: Seconds, moved: Mapping[str, Seconds], cost: C
 
 
 def _fixes(r: Json, chosen: Chosen, plan: Plan, theirs: Seconds, mine: Mapping[str, float | None]) -> Json | None:
-    """Price what the rules know for the largest loss: each part changes as predicted, as often as it was measured; one
-    that the trace cannot tell, or that a fix adds, as often as the step was. A part that took no time gains none."""
+    """Estimate the fixes that the rules know for the largest loss, from the measured step; None if they know none.
+
+    Each part's predicted change is scaled by the part's measured over predicted seconds, so a part that took no time
+    gains nothing. A part that the trace cannot tell, or that a fix adds, is scaled by those of the whole step.
+    """
     wall = r["largest_loss"]
     fix = plan.walls.fixes.get(wall)
     if fix is None:
@@ -153,8 +165,8 @@ def _fixes(r: Json, chosen: Chosen, plan: Plan, theirs: Seconds, mine: Mapping[s
 
 
 def remarks(r: Json, plan: Plan, apart: float) -> list[str]:
-    """Say what the comparison leaves open; the measured parts are `apart` seconds more than the step."""
-    # The device's name has that of the plan's hardware, or the trace names no device
+    """Return the caveats of the comparison; `apart` is the sum of the measured parts less the step, in seconds."""
+    # Whether the trace's device name contains the plan's hardware, or the trace names no device
     device = r["device_name"] or plan.hardware
     same_gpu = plan.hardware.lower() in device.lower().replace(" ", "")
     more, counts = ("longer", "several of them") if apart > 0 else ("shorter", "none of them")

@@ -1,7 +1,7 @@
-"""Read traces and make their report: of one file, and of several ranks together, as JSON, and as text from that JSON.
+"""Read traces and report them as JSON, one file or several ranks together, and format that JSON as text.
 
-A file is an sqlite export, a report of Nsight Systems, or JSON, by its first bytes. Ranks that launch the same hold the
-same part of the model; ranks of other parts are not compared with them.
+A file is an sqlite export or JSON by its first bytes, or a report of Nsight Systems by its suffix. Ranks that launch
+the same operations hold the same part of the model; ranks of different parts are not compared.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from moedsl.support.text import counted, size, table, wrapped
 Json = dict[str, Any]
 VERSION = 1
 LONG = 5e6
-"""Nanoseconds; of real kernels half are shorter by far."""
+"""Nanoseconds: the median operation of a real GPU is far shorter, so a longer one may be in the wrong unit."""
 THOUSANDTH = "all times are a thousandth of these"
 ENOUGH = 0.95
-"""The share of operations whose launch is known, below which a remark says so."""
+"""If fewer than this share of operations have a known launch, a remark says so."""
 
 
 def reports(path: Path, classes: Classes, said: Said) -> tuple[list[Json], list[Diagnostic]]:
-    """Read the traces of a file, and divide the steps of each."""
+    """Read the traces of a file; return the report of each, and diagnostics."""
     found = traces(path, lambda text: classes.step(text) is not None, said)
     if isinstance(found, Diagnostic):
         return [], [found]
@@ -69,8 +69,10 @@ def reports(path: Path, classes: Classes, said: Said) -> tuple[list[Json], list[
 
 
 def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
-    """Join the reports of ranks: of each part the rank with the most time outside communication stands for all, because
-    the others wait for it; and a line for each rank."""
+    """Join the reports of ranks, with a row for each rank.
+
+    The rank with the most time outside communication represents its part, because the others wait for it.
+    """
     groups = parts(each)
     chosen = [max(part, key=lambda i: each[i]["step_s"] - each[i]["walls"]["communication"]["s"]) for part in groups]
     shown = each[max(chosen, key=lambda i: each[i]["device"]["compute_s"])]
@@ -90,13 +92,13 @@ def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
 
 
 DIFFERS = "optimizer"
-"""The distributed optimizer gives each rank of a part other weights, and so other launches."""
+"""The class that ranks of one part launch differently: the distributed optimizer gives each rank other weights."""
 SAME = 0.05
-"""Ranks of one part launch the same classes of compute equally often, within this share: experts get other tokens."""
+"""Ranks of one part launch each class of compute equally often, within this share, because experts get other tokens."""
 
 
 def parts(reports: Sequence[Json]) -> list[list[int]]:
-    """Group the ranks by what they launch, in the order of their first rank."""
+    """Group the ranks, by index, that launch the same compute; groups are in the order of their first rank."""
     out: list[list[int]] = []
     prints = [
         {c["class"]: c["launches"] for c in r["classes"] if c["wall"] == COMPUTE and c["class"] != DIFFERS}
@@ -115,8 +117,10 @@ def parts(reports: Sequence[Json]) -> list[list[int]]:
 
 
 def spread(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Json]:
-    """Return the slowest and the fastest rank of each part that has several, by their time outside communication, and
-    in how many steps the slowest is that."""
+    """Return the slowest and the fastest rank of each part with several ranks, by their time outside communication.
+
+    `slowest_in` is the number of steps in which the slowest rank was the slowest.
+    """
     out: list[Json] = []
     for n, part in enumerate(groups):
         own = {i: reports[i]["steps"]["own_each_s"] for i in part}
@@ -134,14 +138,14 @@ SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 REPORT = ".nsys-rep"
 EXPORT = "nsys export --type sqlite -o {stem}.sqlite {path}"
 LINES, LEAST = 8, 1 << 24
-"""A large file has so many lines of progress; none is for fewer bytes."""
+"""The most progress messages of a large file, and the fewest bytes between two of them."""
 
 IsStep = Callable[[str], bool]
 Said = Callable[[str], object]
 
 
 def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
-    """Read the traces of a file, or say why not."""
+    """Read the traces of a file, or return why it cannot be read."""
     place = Label(Span(str(path), 0, 0))
     if path.is_fifo():
         return error("read.special", place, path=path)
@@ -212,9 +216,9 @@ def _sqlite(path: Path, is_step: IsStep, said: Said) -> list[Trace]:
 
 
 NAME = 90
-"""The most characters of a kernel's name."""
+"""The most characters of a kernel's name that are printed."""
 LEAST_SHARE = 0.0005
-"""Classes below this share of a step are in one line."""
+"""Classes below this share of a step are listed together on one line."""
 CAUSES = {
     "launch": "launched late",
     "communication": "waits for communication",
@@ -224,11 +228,11 @@ CAUSES = {
 }
 HOST_CAUSES = CAUSES | {"launch": "Python between operators"}
 BLOCKS = {"communication": "communication", "memory": "copies"}
-"""The block of classes that each wall loses time to; the host's time has none."""
+"""The block of classes behind each wall's loss; the host wall has none."""
 
 
 def text(r: Json) -> str:
-    """Print the report."""
+    """Format the report as text."""
     s, rank = r["steps"], "" if r["rank"] is None else f", rank {r['rank']} of {r['world']}"
     of = r["device_name"] or ("CPU" if r["on_cpu"] else "")
     spread = f", {_ms(s['min_s'])} to {_ms(s['max_s'])}" if s["used"] > 1 else ""
@@ -270,7 +274,7 @@ def text(r: Json) -> str:
 
 
 def _details(r: Json) -> Iterator[list[str]]:
-    """Print the classes, the collectives, the idle time, the modules and what is unknown, where there are any."""
+    """Yield tables of the classes, the collectives, the idle time, the modules and the unknown kernels, where known."""
 
     def times(c: Json) -> tuple[str, str]:
         return _ms(c["busy_s"]), _ms(c["exposed_s"])
@@ -297,8 +301,7 @@ def _details(r: Json) -> Iterator[list[str]]:
 
 
 def _compared(c: Json) -> Iterator[list[str]]:
-    """Print the measured step next to the predicted one, and what the rules know for the largest loss, priced from the
-    measured step."""
+    """Yield the measured step next to the predicted one, and the fixes for the largest loss."""
     predicted, measured = (c["table"][-1][key] for key in ("predicted_s", "measured_s"))
     walls = [
         (w["wall"], _ms(w["predicted_s"]), _share(w["predicted_s"] / predicted), _ms(w["measured_s"]),
@@ -310,7 +313,7 @@ def _compared(c: Json) -> Iterator[list[str]]:
     for x in c["table"]:
         apart = "-" if x["difference_s"] is None else f"{x['difference_s'] * 1e3:+,.1f} ms"
         known = "-" if x["measured_s"] is None else _ms(x["measured_s"])
-        explained = ""  # the constant whose other value would explain the difference
+        explained = ""  # the constant of which another value would explain the difference
         if k := x["constant"]:
             unit = "" if k["unit"] == "share" else f" {k['unit']}"
             change = f"{k['value']:.3g} -> {k['would_be']:.3g}{unit}{'' if k['possible'] else ', out of its range'}"

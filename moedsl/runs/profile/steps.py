@@ -1,8 +1,8 @@
-"""Find the steps of a trace, cut the operations of one step out of it, and name what the device did.
+"""Find the steps of a trace, cut out the operations of one step, and classify them.
 
-Ranges of the host name the steps. Without them they are found by the bursts of the optimizer's kernels, or by another
-operation that recurs, if the same work lies between any two of its launches. Classes of operations come from tables of
-name patterns, in blocks of rules `of trace`.
+Host ranges name the steps. Without such ranges, steps are found by bursts of optimizer kernels, or by another operation
+that recurs with the same work between any two of its launches. Classes come from tables of name patterns, in blocks of
+rules `of trace`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from moedsl.support.diagnostics import Diagnostic, error
 
 OPTIMIZER = "optimizer"
 STEADY = 1.5
-"""A step longer than this many medians is no steady one: a warm-up, or the profiler at its start or end."""
+"""A step longer than this many medians is not steady: it has a warm-up, or the profiler's start or end."""
 INSIDE = 0.9
-"""The least share of a step's operations, by time, that run while its range of the host lasts."""
+"""Host ranges are the steps if at least this share of operation time lies in the range that launched the operations."""
 APART = 8
-"""The longest gap between operations of the optimizer is this many times longer than those inside a burst of them."""
+"""A gap between optimizer operations separates two bursts if it is longer than the longest gap divided by this."""
 SAME = 0.05
-"""Bursts of the optimizer have equally many operations, within this share; the trace may begin or end in one."""
+"""Complete bursts of the optimizer have equally many operations, within this share; the trace may cut others."""
 
 
 @frozen
@@ -40,7 +40,7 @@ class Steps:
     """The windows of complete steps on the device, in nanoseconds, and how they were found."""
 
     by: str
-    """range, range and launch, optimizer, or recurring."""
+    """How they were found: range, range and launch, optimizer, or recurring."""
     name: str
     windows: tuple[tuple[int, int], ...]
     steady: tuple[bool, ...]
@@ -51,8 +51,8 @@ class Steps:
 
 
 def find(t: Trace, classes: Classes) -> Steps | None:
-    """Find the steps, or return None."""
-    # The ranges of the first pattern of steps that any matches, without those inside another of them
+    """Return the steps of a trace; None if none are found."""
+    # The ranges of the first step pattern that matches any range, without ranges inside another
     places = [classes.step(r.text) for r in t.ranges]
     best = min((p for p in places if p is not None), default=None)
     ranges = list[Range]()
@@ -62,7 +62,7 @@ def find(t: Trace, classes: Classes) -> Steps | None:
     if ranges:
         name = re.sub(r"\d+", "N", ranges[0].text)
         host = [(r.start, r.end) for r in ranges]
-        # Whether operations run in the range of the host that launches them: the host does not run ahead
+        # If operations run within the host range that launches them, the host does not run ahead
         inside = whole = 0
         for start, end in host:
             mine = (t.launched >= start) & (t.launched < end)
@@ -70,14 +70,14 @@ def find(t: Trace, classes: Classes) -> Steps | None:
             inside += int(np.maximum(np.minimum(t.end[mine], end) - np.maximum(t.start[mine], start), 0).sum())
         if inside >= INSIDE * whole:
             return _steps("range", name, host)
-        # Let a step of the device last from the end of what the step before launched to the end of what it launched
+        # A device step lasts from the end of the operations that the step before launched to the end of its own
         edges = [(0, host[0][0], host[0][0]), *((a, b, a) for a, b in host)]
         each = (int(t.end[(t.launched >= a) & (t.launched < b)].max(initial=least)) for a, b, least in edges)
         first, *ends = each
         ends = [first, *accumulate(ends, max)]
         return _steps("range and launch", name, [(a, b) for a, b in pairwise(ends) if b > a])
-    # A step lasts from the end of one burst of the optimizer's kernels to the end of the next: bursts have equally many
-    # operations, and the gaps between them are far longer than those in them
+    # A step lasts from the end of one burst of optimizer kernels to the end of the next: bursts have equally many
+    # operations, and gaps between bursts are far longer than gaps within them
     adam = np.array([classes.of(*text, t.on_cpu).name == OPTIMIZER for text in t.texts], bool)
     mine = adam[t.text] if len(t.text) else np.zeros(0, bool)
     start, end = t.start[mine], np.maximum.accumulate(t.end[mine])
@@ -102,15 +102,15 @@ def _steps(by: str, name: str, windows: Sequence[tuple[int, int]]) -> Steps:
 
 
 LEAST, MOST = 3, 1000
-"""The launches of an operation that may begin each step."""
+"""The fewest and the most launches of an operation that may begin each step."""
 TRIED = 50
-"""Operations that are tried, the rarest first: what recurs in a step more often than once is no step's beginning."""
+"""The operations that are tried, the rarest first: one that recurs within a step does not begin it."""
 SAME_STEP = 0.05
-"""The share of a step's operations in which it may differ from the median step: experts get other tokens."""
+"""The share of a step's operations that may differ from the median step, because experts get other tokens."""
 COVERED = 0.75
-"""The share of the trace that its steps fill, at least. The layers of one step fill less, of forward or of backward."""
+"""The least share of the trace that its steps fill. Layers that recur in one forward or backward pass fill less."""
 DIFFERENT = 2
-"""A step has so many different operations, at least."""
+"""The fewest distinct operations of a step."""
 
 
 def recurring(t: Trace) -> tuple[str, list[tuple[int, int]]] | None:
@@ -135,15 +135,15 @@ def recurring(t: Trace) -> tuple[str, list[tuple[int, int]]] | None:
 
 @frozen
 class Numbers:
-    """The classes of a trace, numbered."""
+    """The classes of a trace's operations, as indices."""
 
     kinds: Sequence[Kind]
     of_text: Ints
-    """For each of the trace's texts, the number of its class."""
+    """For each of the trace's texts, the index of its class."""
     collectives: Sequence[tuple[str, str]]
-    """The class and process group of collectives whose group is known."""
+    """The class and process group of each collective whose group is known."""
     of_collective: Ints
-    """For each of the trace's texts, the number of its collective, or UNKNOWN."""
+    """For each of the trace's texts, the index of its collective, or UNKNOWN."""
 
     @classmethod
     def of(cls, t: Trace, classes: Classes) -> Numbers:
@@ -157,13 +157,13 @@ class Numbers:
         )  # fmt: skip
 
     def block(self, name: str) -> list[int]:
-        """Return the numbers of the classes of a block."""
+        """Return the indices of the classes in a block."""
         return [i for i, k in enumerate(self.kinds) if k.block == name]
 
 
 @frozen
 class Window:
-    """The operations of one step, clipped to it, in the order of their starts."""
+    """The operations of one step, clipped to it and sorted by start."""
 
     start: int
     end: int
@@ -175,7 +175,7 @@ class Window:
     begun: Ints
     """1 where an operation starts in the window."""
     after: tuple[int, int]
-    """Launch and class of the first operation after the window; UNKNOWN if there is none."""
+    """The launch time and the class of the first operation after the window; UNKNOWN if there is none."""
 
     @property
     def length(self) -> int:
@@ -190,7 +190,7 @@ class Window:
 
 
 def cut(t: Trace, numbers: Numbers, start: int, end: int) -> Window:
-    """Cut a window out of a trace."""
+    """Return the operations of a trace in a window."""
     mine = (t.start < end) & (t.end > start)
     begin, text = t.start[mine], t.text[mine]
     following = int(np.searchsorted(t.start, end))
@@ -207,12 +207,12 @@ SUBJECT = "trace"
 COMPUTE, COMMUNICATION, COPIES, STEPS, MEMORY = "compute", "communication", "copies", "steps", "memory"
 OPERATIONS = (COMMUNICATION, COMPUTE, COPIES)
 BLOCKS = (*OPERATIONS, STEPS, MEMORY)
-"""The names of blocks `of trace`: what an operation is, which ranges of the host are steps, what memory holds."""
+"""The names of blocks `of trace`: classes of operations, host ranges that are steps, and kinds of memory."""
 NO_CLASS = "unknown"
 AROUND = " @ "
-"""Between the name of a kernel and the ranges around its launch, in a pattern that names both."""
+"""Separates the name of a kernel from the ranges around its launch, in a pattern that names both."""
 HOST = "host"
-"""What stands for the outermost range of an operator of a CPU."""
+"""The name of the range that patterns see around every operator of a CPU."""
 
 
 @frozen
@@ -228,7 +228,7 @@ UNKNOWN_KIND = Kind(COMPUTE, NO_CLASS)
 
 @define
 class Classes:
-    """The patterns in the order in which they are tried: a run's own first, then the stdlib's."""
+    """The name patterns in the order in which they are tried: the run's own first, then the stdlib's."""
 
     rules: Sequence[Rule]
     patterns: list[tuple[Kind, Pattern, bool]] = field(init=False)
@@ -247,19 +247,20 @@ class Classes:
         return next(fits, UNKNOWN_KIND)
 
     def step(self, text: str) -> int | None:
-        """Return the place of the first pattern of steps that a range's name matches; None if it is no step."""
+        """Return the index of the first step pattern that a range's name matches; None if it is not a step."""
         if text not in self.known_steps:  # a trace has millions of ranges
             steps = (p for k, p, _ in self.patterns if k.block == STEPS)
             self.known_steps[text] = next((i for i, p in enumerate(steps) if p.search(text)), None)
         return self.known_steps[text]
 
     def memory(self, frame: str) -> str | None:
-        """Return the kind of an allocation by one frame of the code that made it; None if no pattern fits."""
+        """Return the kind of an allocation from one stack frame of the code that made it; None if no pattern
+        matches."""
         return next((k.name for k, p, _ in self.patterns if k.block == MEMORY and p.search(frame)), None)
 
 
 def read(library: Library) -> tuple[Classes, list[Diagnostic]]:
-    """Read the blocks `of trace` of a library."""
+    """Read a library's blocks `of trace`; return its classes, empty if anything is wrong, and the diagnostics."""
     found: list[Diagnostic] = []
     rules: list[Rule] = []
     of_trace = [

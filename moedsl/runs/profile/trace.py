@@ -2,9 +2,9 @@
 
 Time is the length of a union of intervals, never a sum of durations.
 
-Nested ranges of threads tell which ranges enclose a moment, and which part of a range is its own. A range that outlives
-the one in which it begins is asynchronous: work that was started there and is awaited later. It encloses nothing, and
-takes no time from the ranges around it. PyTorch's own sums leave such ranges out too (autograd/profiler_util.py,
+Ranges nest on each thread: this shows which ranges enclose a moment, and which part of a range no inner range covers. A
+range that outlives its parent is asynchronous: work that was started there and is awaited later. It encloses nothing,
+and takes no time from the ranges around it. PyTorch's own sums leave such ranges out too (autograd/profiler_util.py,
 _populate_cpu_children).
 """
 
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 UNKNOWN = -1
-"""An operation without a launch, a range or a process group."""
+"""Stands for an unknown launch, range or process group."""
 
 BLOCK = 1 << 16
-"""Rows that are plain numbers at the same time."""
+"""Rows that are converted to plain numbers at the same time."""
 
 
 @frozen
@@ -38,10 +38,10 @@ class Range:
 
 @frozen
 class Trace:
-    """What one rank's device did, in the order of the starts; times are nanoseconds of the trace's own clock."""
+    """The operations of one rank's device, sorted by start; times are nanoseconds of the trace's own clock."""
 
     name: str
-    """The file, and the process or device if it holds several."""
+    """The name of the file, with the process or device if the file has several."""
     tool: str
     rank: int | None
     world: int | None
@@ -49,26 +49,26 @@ class Trace:
     start: Ints
     end: Ints
     text: Ints
-    """The index of its name and its enclosing ranges in `texts`."""
+    """Each operation's index into `texts`, which has its name and enclosing ranges."""
     launched: Ints
-    """When the host began to launch it, or UNKNOWN."""
+    """When the host began to launch each operation, or UNKNOWN."""
     first: Ints
-    """1, and 0 for the later parts of an operation of the host that others interrupt."""
+    """1, or 0 for the later parts of a host operation that nested ones interrupt."""
     texts: Sequence[tuple[str, tuple[str, ...]]]
-    """Pairs of the operation's name, and the names of the ranges around its launch, the outermost first."""
+    """Pairs of an operation's name and the names of the ranges around its launch, the outermost first."""
     groups: Sequence[str]
-    """For each of `texts`, the process group of a collective, or an empty text."""
+    """For each of `texts`, the process group of a collective, or an empty string."""
     ranges: Sequence[Range]
-    """The ranges of the host that may be steps."""
+    """The host's ranges that may be steps."""
     on_cpu: bool = False
     """Whether the operations are the host's own, because no device was traced."""
     warnings: tuple[str, ...] = ()
-    """What the tool that wrote the trace warns of, such as events that it lost."""
+    """Warnings about the trace, such as events that its tool lost."""
 
 
 @define
 class Numbered:
-    """Number different values in the order of their first use."""
+    """Numbers distinct values in the order of their first use."""
 
     values: list[Any] = field(factory=list)
     known: dict[Hashable, int] = field(factory=dict)
@@ -83,7 +83,7 @@ class Numbered:
 
 @define
 class Spans:
-    """Collect spans in typed arrays, a few bytes each: start, end, name, and the thread or stream."""
+    """Spans in typed arrays, a few bytes each: start, end, name, and the thread or stream."""
 
     start: array[int] = field(factory=lambda: array("q"))
     end: array[int] = field(factory=lambda: array("q"))
@@ -105,7 +105,7 @@ class Spans:
 
 
 def matched(wanted: Ints, ids: Ints, columns: Sequence[Ints]) -> list[Ints]:
-    """Look up each wanted id: the entries of `columns` at that id, UNKNOWN where no row has it."""
+    """Return the entries of `columns` in the row of each wanted id; UNKNOWN where no row has the id."""
     if not len(ids):
         return [np.full(len(wanted), UNKNOWN, np.int64) for _ in columns]
     order = np.argsort(ids, kind="stable")
@@ -120,7 +120,7 @@ def rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
 
 
 class Union(NamedTuple):
-    """Intervals that do not touch, in order."""
+    """Intervals that neither overlap nor touch, sorted."""
 
     start: Ints
     end: Ints
@@ -131,7 +131,7 @@ class Union(NamedTuple):
 
 
 def union(start: Ints, end: Ints) -> Union:
-    """Join intervals that overlap or touch; they need no order."""
+    """Join intervals that overlap or touch; they may be in any order."""
     filled = end > start
     start, end = start[filled], end[filled]
     if not len(start):
@@ -154,7 +154,7 @@ def outside(some: Union, others: Union) -> int:
 
 
 def gaps(busy: Union, start: int, end: int) -> Union:
-    """Return what a window has outside a union that lies in it."""
+    """Return the parts of a window that a union inside it does not cover."""
     starts = np.concatenate([np.array([start], np.int64), busy.end])
     ends = np.concatenate([busy.start, np.array([end], np.int64)])
     filled = ends > starts
@@ -169,7 +169,8 @@ ROUNDED = 1000
 
 @define
 class Paths:
-    """Number the paths of names from the outermost range inward, each as its parent and a name."""
+    """Numbers the paths of nested ranges, from the outermost name inward; a path is stored as its parent path and a
+    name."""
 
     names: Numbered
     nodes: Numbered = field(factory=lambda: Numbered([(-1, -1)], {(-1, -1): ROOT}))
@@ -178,7 +179,7 @@ class Paths:
         return self.nodes((path, name))
 
     def of(self, path: int) -> tuple[str, ...]:
-        """Return the names on a path; a name that repeats its parent's counts once. An unknown path has none."""
+        """Return the names on a path, without a name that repeats its parent's; empty for an unknown path."""
         out: list[str] = []
         while path > ROOT:
             path, name = self.nodes.values[path]
@@ -189,12 +190,12 @@ class Paths:
 
 
 def _order(start: Ints, end: Ints, place: Ints) -> Ints:
-    """Sort by thread and start; of ranges that start together the longest is first."""
+    """Return the order by thread and start; of ranges that start together, the longest is first."""
     return np.lexsort((-end, start, place))
 
 
 def enclosing(ranges: Spans, moments: Ints, places: Ints, paths: Paths) -> Ints:
-    """Return the path of ranges that encloses each moment on its thread."""
+    """Return the path of the ranges around each moment on its thread."""
     c = ranges.columns()
     n = len(ranges)
     start = np.concatenate([c["start"], moments])
@@ -219,7 +220,7 @@ def enclosing(ranges: Spans, moments: Ints, places: Ints, paths: Paths) -> Ints:
 
 @define
 class Parts(Spans):
-    """The parts of ranges; the name of a part is the path of its range."""
+    """Parts of ranges; `name` is the path of a part's range."""
 
     first: array[int] = field(factory=lambda: array("b"))
     """1 where a part is the first of its range."""
@@ -227,18 +228,18 @@ class Parts(Spans):
 
 @define
 class _Open:
-    """A range that has begun."""
+    """A range that has begun and not yet ended."""
 
     end: int
     path: int
     place: int
     is_new: int = 1
-    """1 until it has a part."""
+    """1 until its first part is added."""
 
 
 def own_parts(ranges: Spans, paths: Paths) -> Parts:
     """Return the parts of each range that no range inside it covers, and asynchronous ranges whole."""
-    out, stack, last, reached = Parts(), list[_Open](), None, 0  # all before `reached` has its part
+    out, stack, last, reached = Parts(), list[_Open](), None, 0  # all time before `reached` is in a part
 
     def add(r: _Open, start: int, end: int) -> None:
         out.add(start, end, r.path, r.place)
@@ -246,7 +247,7 @@ def own_parts(ranges: Spans, paths: Paths) -> Parts:
         r.is_new = 0
 
     def close(moment: float) -> None:
-        """Close the ranges that end before a moment."""
+        """Close the ranges that end by a moment."""
         nonlocal reached
         while stack and stack[-1].end <= moment:
             closed = stack.pop()

@@ -1,5 +1,5 @@
-"""Measure finished runs from their logs, and compare them with each other and with what was predicted.
+"""Measure finished runs from their logs, and compare them with each other and with their predictions.
 
-`gather` finds the runs and the numbers that turn seconds into tokens, `log` reads their lines, `measure` makes a row of
-figures of each run and tells where a log is not that of its plan, and `compare` judges rows.
+`gather` finds the runs and the numbers that turn seconds into tokens, `log` parses their logs, `measure` makes a row of
+figures of each run and reports where a log contradicts its plan, and `compare` compares rows.
 """

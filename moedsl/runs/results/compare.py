@@ -1,7 +1,8 @@
-"""Compare runs, and print the results: the best by useful tokens, and each run with an older one of its name.
+"""Compare runs by useful tokens, with each other and with older runs of the same name, and print the results.
 
-Of the best run, it tells whether its lead exceeds the spread of the steps. Of a run and its baseline, how much slower
-it is, whether noise may explain that, and what changed."""
+For the best run, it says whether its lead exceeds the spread of the steps; for a run and its baseline, how much slower
+it is, whether noise may explain that, and what changed.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +26,20 @@ from moedsl.support.text import table, wrapped
 Json = dict[str, Any]
 Row = Mapping[str, Any]
 CERTAIN = 3.0
-"""Standard errors of the difference beyond which it is no noise: with the few blocks of a run, 99 of 100 differences
-that are noise are smaller."""
+"""A difference beyond this many standard errors is not noise: with the few blocks of a run, 99 of 100 differences that
+are noise are smaller."""
 SLOWER, FASTER, NOISE, SMALL, UNKNOWN = "slower", "faster", "within noise", "below the tolerance", "noise unknown"
 FAILED, NO_BASELINE, NO_RUN = "failed", "no baseline", "not run"
 WORSE = (SLOWER, FAILED)
-"""The verdicts that make a regression."""
+"""The verdicts that count as a regression."""
 
 
 @frozen
 class Repeats:
-    """All runs of one name, or of one value of a sweep: the rows, and the first run, which has their plan. Speeds are
-    useful tokens/s of a GPU."""
+    """All runs of one name, or of one value of a sweep: their rows, and the first run, which has their plan.
+
+    Speeds are useful tokens/s/GPU.
+    """
 
     rows: tuple[Row, ...]
     run: Run | None
@@ -47,7 +50,7 @@ class Repeats:
 
     @property
     def speeds(self) -> list[Row]:
-        """The spread of the speed in each run that counts."""
+        """The speed statistics of each run that is ok or unfinished."""
         return [r[RATE] for r in self.rows if r["status"] in (OK, UNFINISHED) and r[RATE]]
 
     @property
@@ -57,7 +60,7 @@ class Repeats:
 
     @property
     def error(self) -> float | None:
-        """The standard error of the rate: of several runs from their medians, of one from its steps."""
+        """The standard error of `rate`: of several runs from their medians, of one from its steps; None if unknown."""
         medians = [s["median"] for s in self.speeds]
         return error_of_repeats(medians) if len(medians) > 1 else self.speeds[0]["error"] if medians else None
 
@@ -67,7 +70,7 @@ class Repeats:
 
 
 def repeats(rows: Sequence[Row], runs: Sequence[Run] = ()) -> dict[str, Repeats]:
-    """Group rows by name, with their runs if these are given."""
+    """Group rows by name, with their runs if given."""
     out: dict[str, Repeats] = {}
     for row, run in zip_longest(rows, runs):
         before = out.get(row["name"])
@@ -76,8 +79,10 @@ def repeats(rows: Sequence[Row], runs: Sequence[Run] = ()) -> dict[str, Repeats]
 
 
 def comparisons(rows: Sequence[Json]) -> list[dict[str, Any]]:
-    """Compare the runs within each sweep or isolation, and all other runs as one group: the winner, the runner-up,
-    their relative difference, and whether the interquartile ranges of their steps do not overlap.
+    """Compare the runs of each sweep or isolation, and all other runs as one group.
+
+    Each comparison has the winner, the runner-up, their relative difference, and whether the winner's steps lie beyond
+    the runner-up's, by interquartile ranges.
     """
     groups: dict[tuple[str, str], list[Json]] = {}
     for r in rows:
@@ -113,14 +118,14 @@ _HEAD = ("steps", "s a step", "useful tokens/s/GPU", "spread", "predicted", "off
 
 
 def text(data: Json) -> str:
-    """Print every comparison as a table, with failed runs and their causes below it."""
+    """Format every comparison as a table, with failed runs and their causes below it."""
     pairs = [(c, [r for r in data["runs"] if r["name"] in c["names"]]) for c in data["comparisons"]]
     return "\n".join("\n".join(_section(c, rows)) + "\n" for c, rows in pairs)
 
 
 def _section(c: Json, rows: Sequence[Json]) -> Iterator[str]:
     yield f"{c['of']}: {c['axis']}, measured, compared by useful tokens" if c["axis"] else "measured, by useful tokens"
-    # The labels of repeated runs have their log
+    # The labels of repeated runs name their log
     labels, logs = [label(r) for r in rows], [os.path.abspath(r["logs"][0]) if r.get("logs") else "" for r in rows]
     again = [i for i, name in enumerate(labels) if labels.count(name) > 1 and logs[i]]
     if len(again) > 1:
@@ -161,19 +166,19 @@ def _section(c: Json, rows: Sequence[Json]) -> Iterator[str]:
 
 
 def label(row: Json) -> str:
-    """The value of a sweep, with its plan's place if another plan has it too; else the run's name."""
+    """Return a row's label: its sweep value, with its plan's path if another plan has it too; else the run's name."""
     if "value_of" not in row:
         return row["name"]
     return row["value_of"]["value"] + (f" ({row['place']})" if "place" in row else "")
 
 
 def figure(value: float | None, form: str) -> str:
-    """Write a number; nothing for one that is not known."""
+    """Format a number; empty if it is None."""
     return "" if value is None else format(value, form)
 
 
 def verdict(c: Json, rows: Sequence[Json]) -> str:
-    """Write who wins, by how much, and whether that exceeds the spread of the steps."""
+    """Say which run wins, by how much, and whether that exceeds the spread of the steps."""
     names = {r["name"]: label(r) for r in rows}
     if c["winner"] is None:
         return "no run has a measurement"
@@ -195,8 +200,9 @@ def _paragraph(text: str) -> str:
 
 
 def regressions(new: Mapping[str, Repeats], old: Mapping[str, Repeats], tolerance: float) -> list[Json]:
-    """Compare new with old runs of the same name. If each side has only one name, the two are compared even if the
-    names differ.
+    """Compare new with old runs of the same name.
+
+    If each side has only one name, the two are compared even if the names differ.
     """
     if len(new) == len(old) == 1:
         (one,), (other,) = new.values(), old.values()
@@ -207,7 +213,7 @@ def regressions(new: Mapping[str, Repeats], old: Mapping[str, Repeats], toleranc
 def _pair(name: str, new: Repeats | None, old: Repeats | None, tolerance: float) -> Json:
     now, before = (t.rate if t else None for t in (new, old))
     change = now / before - 1 if now and before else None
-    noise = None  # the change that noise alone may be, as a share of the baseline
+    noise = None  # the largest change that noise may cause, as a share of the baseline
     if new and old and now and before and new.error is not None and old.error is not None:
         noise = CERTAIN * hypot(new.error / now, old.error / before)
     if before is None:
@@ -235,8 +241,10 @@ _UNKNOWN: Json = {"same_experiment": None, "changes": None, "predicted_change": 
 
 
 def _changed(old: Repeats, new: Repeats) -> Json:
-    """What differs between the plans or recipes of two runs, the experiment first, and the predicted change; a plan
-    predicts nothing for a log with another batch."""
+    """Return what differs between the plans or recipes of two runs, the experiment first, and the predicted change.
+
+    No change is predicted if a log has another batch than its plan.
+    """
     runs = [t.run for t in (old, new) if t.run]
     targets = [str(r.plan_file or r.recipe or "") for r in runs]
     both = [s for s in (read_sides(targets) if all(targets) else []) if isinstance(s, Side)]
@@ -258,7 +266,7 @@ def _changed(old: Repeats, new: Repeats) -> Json:
 
 
 def as_table(regressions: Sequence[Json]) -> str:
-    """Print a row for each run, then what changed in it."""
+    """Format a row for each run, then what changed in it."""
     rows, notes = list[tuple[str, ...]](), list[str]()
     head = ("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")
     for r in regressions:

@@ -1,8 +1,8 @@
-"""Find the runs that a command names, and their numbers.
+"""Find the runs that a command names, and the numbers that turn their seconds into tokens.
 
-A run is a log, a folder of runs, `LOG=RUN` for logs from elsewhere, or the id of an experiment; runs of one name whose
-plans differ get the place of their plan. The numbers turn seconds into tokens: length, GPUs, batch and useful share, of
-a plan or recipe, or given.
+A command names a log, a folder of runs, `LOG=RUN` for logs from elsewhere, or the id of an experiment. If runs have the
+same name but different plans, the path of the plan is added to the name. The numbers are length, GPUs, batch and useful
+share, from a plan or recipe, or from the command line.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ HELP = (
     "or the id of an experiment"
 )
 DAMAGED = "results.plan"
-"""The diagnostic of a plan.json that cannot be read."""
+"""The diagnostic for a plan.json that cannot be read."""
 PLAN, FETCHED = "plan.json", "log-fetched.out"
 SUFFIXES = (".log", ".out", ".err", ".txt")
 CODE = "code"
-"""The folder below a task in which NeMo-Run ships the files of a job."""
+"""The folder, in a task's folder, in which NeMo-Run ships the files of a job."""
 
 
 @frozen
 class Run:
-    """One run: its logs, and where its numbers are."""
+    """One run: its logs, and the plan or recipe that has its numbers."""
 
     of: str
-    """The name of its plan; without one, of its log."""
+    """The name of its plan, or of its log if it has no plan."""
     logs: tuple[Path, ...]
     plan: Plan | None = None
     plan_file: Path | None = None
     recipe: str | None = None
-    """A recipe in place of the plan, as `verify` accepts it."""
+    """A recipe instead of a plan, as `verify` accepts it."""
     damaged: Diagnostic | None = None
     """Why its plan.json cannot be read."""
     place: str = ""
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name that only this run and its repetitions have."""
+        """The name, which only this run and its repetitions have."""
         return f"{self.of} ({self.place})" if self.place else self.of
 
 
@@ -100,19 +100,19 @@ def _runs_of(target: str) -> list[Run] | Diagnostic:
 
 
 def _is_read(path: str) -> bool:
-    """Whether a path is a file or a folder: reading a pipe would wait, and a device may have no end."""
+    """Whether a path is a file or a folder; reading a pipe would block, and a device may have no end."""
     return os.path.isfile(path) or os.path.isdir(path)
 
 
 def _run(name: str, logs: tuple[Path, ...], file: Path | None, plan: Plan | Diagnostic | None) -> Run:
-    """Make a run of what `read_plan` found in a file."""
+    """Return a run for what `read_plan` returned for a file."""
     if isinstance(plan, Plan):
         return Run(plan.name, logs, plan, file)
     return Run(name, logs, damaged=plan)
 
 
 def _below(folder: Path) -> Iterator[Run]:
-    """Yield each folder with a plan and its logs; logs without a plan are grouped by folder."""
+    """Yield a run for each folder with a plan, with its logs; logs without a plan make a run per folder."""
     roots = {(p.parent.parent if p.parent.name == CODE else p.parent): p for p in sorted(folder.rglob(PLAN))}
     groups: dict[Path, list[Path]] = {root: [] for root in roots}
     for log in job_logs(folder):
@@ -124,8 +124,7 @@ def _below(folder: Path) -> Iterator[Run]:
 
 
 def read_plan(path: Path) -> Plan | Diagnostic | None:
-    """Read the plan of one run, or say that it is damaged; None if the file does not exist or is JSON of somebody
-    else."""
+    """Read the plan of one run, or return why it is damaged; None if the file does not exist or is not moedsl's."""
     if not os.path.isfile(path):
         return None
     about: dict[str, Any] = {"path": path, "folder": path.parent}
@@ -146,7 +145,7 @@ def read_plan(path: Path) -> Plan | Diagnostic | None:
 
 
 def job_logs(folder: Path) -> list[Path]:
-    """The files that a job printed: not those that moedsl wrote, NeMo-Run ships, or a single rank has for itself."""
+    """Return the files that a job printed, without those that moedsl wrote, NeMo-Run ships, or a single rank wrote."""
     out = list[Path]()
     for path in sorted(folder.rglob("*")):
         parents = path.relative_to(folder).parts[:-1]
@@ -158,14 +157,14 @@ def job_logs(folder: Path) -> list[Path]:
 
 
 def has_logs(folder: Path) -> bool:
-    """Whether a job has printed anything there; what was fetched of it does not count."""
+    """Whether a job has printed anything in a folder; a fetched copy of its logs does not count."""
     return any(p.name != FETCHED for p in job_logs(folder))
 
 
 def experiment_folder(id: str) -> Path | Diagnostic | None:
-    """The folder with the plans and logs of an experiment's jobs; None if no experiment has that id.
+    """Return the folder with the plans and logs of an experiment's jobs; None if no experiment has that id.
 
-    Logs on the cluster, over an SSH tunnel or in pods, are fetched now.
+    Logs on the cluster, behind an SSH tunnel or in pods, are fetched now.
     """
     home = store.known().get(id)
     if home is None:
@@ -195,19 +194,21 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
 
 
 _WHAT_RUNS = ("model", "hf", "hardware", "gpus", "task", "target", "layout", "batch", "policy", "derived", "env", "set")
-"""The parts of a plan that decide what is run; runs of plans that agree in them repeat one run."""
+"""The parts of a plan that decide what runs; runs whose plans agree in them are repetitions."""
 
 
 def disambiguate(runs: Sequence[Run]) -> list[Run]:
-    """Add its plan's place to the name of each run that shares its name with another plan's run; repetitions keep one
-    name, with the place of the first."""
+    """Add the path of its plan to each run whose name another plan's run has too.
+
+    Repetitions keep one name, with the path of the first.
+    """
     plans = [r.plan.to_json() if r.plan else None for r in runs]
     kinds = [(r.name, p and [p.get(n) for n in _WHAT_RUNS]) for r, p in zip(runs, plans, strict=True)]
     shared = [i for i, kind in enumerate(kinds) if kind[1] and any(o[0] == kind[0] and o != kind for o in kinds)]
     if not shared:
         return list(runs)
-    files = [file.resolve() for i in shared if (file := runs[i].plan_file)]  # each with a plan has one
-    places = [str(f.parent if f.name == PLAN else f) for f in files]  # a file may have a name of its own
+    files = [file.resolve() for i in shared if (file := runs[i].plan_file)]  # every run with a plan has a file
+    places = [str(f.parent if f.name == PLAN else f) for f in files]  # the file may have another name
     common, out = os.path.commonpath(places), list(runs)
     for i in shared:
         first = next(at for at, o in enumerate(shared) if kinds[o] == kinds[i])
@@ -220,7 +221,7 @@ _RAMP = "train.rampup_batch_size"
 
 @frozen
 class Given:
-    """Numbers that the command line states, of runs whose plan or recipe does not give them."""
+    """Numbers from the command line, for runs whose plan or recipe does not give them."""
 
     seq: int | None = None
     gpus: int | None = None
@@ -229,13 +230,13 @@ class Given:
 
 @frozen
 class Numbers:
-    """The numbers of one run."""
+    """The numbers that turn the seconds of one run into tokens."""
 
     seq: int
-    """Tokens of a sequence."""
+    """Tokens per sequence."""
     gpus: int
     global_batch: int | None
-    """Sequences of a step; None if only the log has it."""
+    """Sequences per step; None if only the log has it."""
     useful_share: float
     """The share of tokens that train the model (`useful.share`); 1 without a plan."""
     source: str
@@ -244,13 +245,16 @@ class Numbers:
     """Whether the first steps have smaller batches (`rampup_batch_size`)."""
 
     def useful_rate(self, seconds: float, global_batch: int, trained: float = 1.0) -> float:
-        """Useful tokens a second and GPU of a step; `trained` is the share of iterations that were not skipped."""
+        """Return the useful tokens/s/GPU of a step; `trained` is the share of iterations that were not skipped."""
         return self.seq * global_batch * self.useful_share * trained / seconds / self.gpus
 
 
 def numbers(runs: Sequence[Run], given: Given) -> list[Numbers | Diagnostic]:
-    """The numbers of each run, or why they are unknown: the command line must not contradict the plan or recipe, since
-    the log cannot be of both. Recipes go through the real Bridge if it is installed."""
+    """Return the numbers of each run, or why they are unknown.
+
+    The command line must not contradict the plan or recipe, since the log cannot match both. Recipes are run with the
+    real Bridge if it is installed.
+    """
     recipes = _of_recipes([r.recipe for r in runs if r.recipe], given)
     out = list[Numbers | Diagnostic]()
     for run in runs:
@@ -265,7 +269,8 @@ def numbers(runs: Sequence[Run], given: Given) -> list[Numbers | Diagnostic]:
 
 
 def _stated(run: Run, known: Mapping[str, Any], stated: Mapping[str, int | None]) -> Numbers | Diagnostic:
-    """Join the numbers that are known of a run and those of the command line."""
+    """Combine a run's known numbers with the command line's; returns an error if they contradict or some are
+    missing."""
     of = {n: known.get(n) for n in stated}
     apart = [n for n, own in stated.items() if own is not None and of[n] is not None and own != of[n]]
     if apart:
@@ -280,7 +285,7 @@ def _stated(run: Run, known: Mapping[str, Any], stated: Mapping[str, int | None]
 
 
 def _of_recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:
-    """Read each recipe like `moedsl diff`; its number of GPUs is in its function's name or in --gpus."""
+    """Read each recipe like `moedsl diff`; its number of GPUs comes from its function's name or from --gpus."""
     if not targets:
         return {}
     from moedsl.bridge.run_sides import Options, Side, read_sides

@@ -13,11 +13,11 @@ from moedsl.diagnose.log_lines import Clock, Memory, Saved, Slow, Step, StepTime
 from moedsl.diagnose.scan import Report, Scan, Symptom
 
 Attempt = Sequence[Step]
-"""A row of iteration lines with growing numbers; a requeued job begins another one."""
+"""Iteration lines with growing numbers; a requeued job begins another attempt."""
 
 
 def first_nan(attempt: Attempt) -> int | None:
-    """The iteration of the first line whose loss or gradient is NaN."""
+    """Return the iteration of the first line whose loss or gradient is NaN; None if there is none."""
     judged = health.Health()
     for step in attempt:
         judged.add(step)
@@ -29,20 +29,20 @@ _BROKEN = re.compile(rb"Traceback \(most recent call last|ChildFailedError|srun:
 
 @define
 class Reading:
-    """What the lines of one log say, which is read block by block."""
+    """What was parsed from one log, which is read block by block."""
 
     scan: Scan
     attempts: list[list[Step]] = field(factory=list)
     """A repeated line counts once: two ranks may print it."""
     step_times: list[StepTime] = field(factory=list)
     peak: float | None = None
-    """Bytes at the peak of the fullest rank that printed them."""
+    """Peak bytes of the fullest rank that printed them; None if none did."""
     saves: list[int] = field(factory=list)
-    """The iterations of the checkpoints that are written whole."""
+    """The iterations of the checkpoints that were written completely."""
     slow: list[tuple[int, Slow]] = field(factory=list)
     """The reports of slow ranks, each with the iteration after which it came."""
     began: float | None = None
-    """The first time that is named before the first iteration line."""
+    """The first time in the log before its first iteration line; None if there is none."""
     broken: bool = False
     """Whether the log has a traceback or a launcher's error."""
     _seen: set[Step] = field(factory=set)
@@ -74,17 +74,17 @@ class Reading:
 
 @frozen
 class Log:
-    """All logs of one run."""
+    """What was parsed from all logs of one run."""
 
     files: tuple[str, ...]
     attempts: tuple[Attempt, ...] = ()
     step_times: Sequence[StepTime] = ()
     peak: float | None = None
-    """Bytes at the peak of the fullest rank that printed them."""
+    """Peak bytes of the fullest rank that printed them; None if none did."""
     reports: tuple[Report, ...] = ()
     """The report of `diagnose` on each file."""
     earlier: tuple[int, ...] = ()
-    """The batches of attempts that do not count (`measure.last_settings`)."""
+    """The batch sizes of attempts that do not count (`measure.last_settings`)."""
     broken: bool = False
     """Whether the log has a traceback or a launcher's error."""
 
@@ -106,7 +106,7 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
 
 
 def merged(each: Sequence[Sequence[Attempt]]) -> tuple[Attempt, ...]:
-    """The attempts of several logs in the order of their times; without times, of the logs.
+    """Merge the attempts of several logs in the order of their times, or of the logs if lines have no times.
 
     A line in several logs, such as a rank's and the job's, counts once.
     """
@@ -120,33 +120,35 @@ def merged(each: Sequence[Sequence[Attempt]]) -> tuple[Attempt, ...]:
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
-    """Read a log in blocks of whole lines."""
+    """Yield a log in blocks of whole lines."""
     with path.open("rb") as stream:
         yield from scan.blocks(stream)
 
 
 @frozen
 class Sample:
-    """One iteration line after the warm-up, with the iterations (start, end] of its average."""
+    """One iteration line after the warm-up; it averages the iterations after `start`, up to its own."""
 
     start: int
     step: Step
 
     @property
     def trained(self) -> float:
-        """The share of the iterations whose update was applied."""
+        """The share of its iterations whose update was applied."""
         covered = self.step.iteration - self.start
         return max(0.0, (covered - self.step.skipped) / covered)
 
 
 def samples(attempt: Attempt, warmup: int) -> list[Sample]:
-    """The lines that average no iteration of the first `warmup` of an attempt."""
+    """Return the lines of an attempt that average none of its first `warmup` iterations."""
     origin = before(attempt)
     starts = [origin, *(s.iteration for s in attempt[:-1])]
     return [Sample(a, s) for a, s in zip(starts, attempt, strict=True) if a - origin >= warmup]
 
 
 def before(attempt: Attempt) -> int:
-    """The iteration before an attempt: as far before its first line as its second is after it. The interval of a single
-    line is unknown, so it counts from the start."""
+    """Return the iteration before an attempt.
+
+    The first line is taken to cover as many iterations as the second. With a single line that is unknown, so it is 0.
+    """
     return max(0, 2 * attempt[0].iteration - attempt[1].iteration) if len(attempt) > 1 else 0

@@ -1,18 +1,19 @@
-"""Measure one run: the median after the warm-up, the spread, how well the median is known, how the run ended, and where
-its log contradicts its plan.
+"""Measure one run: its median after the warm-up, the spread, the median's error, how it ended, and whether its log
+contradicts its plan.
 
-A global batch that ramps up (`rampup_batch_size`) is told from a restart with another batch: only a ramp-up grows, and
+A global batch that ramps up (`rampup_batch_size`) differs from a restart with another batch: only a ramp-up grows, and
 it ends with the full batch. Consecutive steps of a run resemble each other, so the error of a median comes from blocks
 of consecutive steps, not from single steps.
 
-What contradicts a plan is another global batch, starts of different speeds, TFLOPS of another model or number of GPUs,
-or a speed that the GPU does not have. TFLOPS over tokens/s are the FLOPs of a token, which Bridge counts as
-`moedsl.cost.flops` does: MoE, MTP and windows have their own terms, and recomputation has none. Of 167 runs of text
-that NVIDIA published with both, the count is 0.99 to 1.01 of ours in 133 and 0.83 to 1.05 in all: older releases count
-each layer of GPT-OSS as windowed, and a mean of TFLOPS is above those of the mean step. Five layers of Moonlight on one
-H200 log 1.00. `APART` is wider than all of these, and half or twice the GPUs are beyond it; another length, which
-changes only attention's share, may be within. Fine-tuning and images are not judged: there Bridge counts the tokens and
-patches of the samples that it meets (training/utils/flop_utils.py:425), which no plan knows."""
+A log contradicts its plan by another global batch, starts of different speeds, TFLOPS of another model or number of
+GPUs, or a speed that the GPU cannot reach. TFLOPS over tokens/s are the FLOPs of a token, which Bridge counts as
+`moedsl.cost.flops` does: MoE, MTP and windows have their own terms, and recomputation has none. NVIDIA published 167
+text runs with both; Bridge's count is 0.99 to 1.01 of ours in 133 and 0.83 to 1.05 in all: older releases count each
+layer of GPT-OSS as windowed, and mean TFLOPS are above the TFLOPS of the mean step. Five layers of Moonlight on one
+H200 log 1.00. `APART` is wider than all of these. Half or twice the GPUs are beyond it; another length, which changes
+only attention's share, may be within it. Fine-tuning and images are not checked: there Bridge counts the tokens and
+patches of the actual samples (training/utils/flop_utils.py:425), which no plan knows.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +37,22 @@ from moedsl.runs.results.log import Attempt, Log, before, first_nan, samples
 Json = dict[str, Any]
 RATE = "useful_tokens_per_s_per_gpu"
 WARMUP = 10
-"""The default number of iterations of an attempt to skip; a third of a shorter run."""
+"""The default number of iterations to skip in an attempt; a third of a shorter attempt."""
 OK, FAILED, UNFINISHED, SHORT, NOTHING = "ok", "failed", "unfinished", "too short", "no log"
 
 
 def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
-    """Make one row: how the run ended, what it measured, and what its plan predicted."""
+    """Return a run's row: how it ended, what it measured, and what its plan predicted."""
     log = last_settings(log, n.global_batch)
     skips = [_warmup(a[-1].iteration - before(a), warmup) for a in log.attempts]
     starts = [samples(a, skip) for a, skip in zip(log.attempts, skips, strict=True)]
-    # The batch of a line is the log's number, which follows a ramp-up
+    # The batch of a line is what the log states, which follows a ramp-up
     rows = [[(s, s.step.global_batch or n.global_batch or 0) for s in each if is_finite(s.step)] for each in starts]
     flat = [row for start in rows for row in start]
     seconds = [s.step.seconds for s, _ in flat]
     rates = [n.useful_rate(s.step.seconds, batch, s.trained) for s, batch in flat if batch]
     timed = [[Timed(s.step.seconds, batch, s.step.tflops) for s, batch in start if batch] for start in rows]
-    # The lines of rank 0 count if no log has the last rank's; they state no batch, so all must have one
+    # Rank 0's lines count if no log has the last rank's lines; they state no batch, so all must have the same one
     stated = batches(log.attempts)
     of_rank_0 = [t for t in log.step_times[_warmup(len(log.step_times), warmup) :] if t.seconds > 0]
     batch = (stated[0] if stated else n.global_batch) if len(stated) < 2 and not log.earlier else None
@@ -83,13 +84,13 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
 
 
 def _warmup(count: int, asked: int | None) -> int:
-    """The iterations to skip of so many."""
+    """Return how many of `count` iterations to skip."""
     return min(WARMUP, count // 3) if asked is None else asked
 
 
 def spread_of(values: Sequence[float]) -> Json | None:
-    """Median, quartiles, ends, the quartiles' distance as a share of the median, and the median's standard error; None
-    for no values."""
+    """Return minimum, quartiles, maximum, relative interquartile range, and the median's standard error; None for no
+    values."""
     if not values:
         return None
     middle = statistics.median(values)
@@ -99,8 +100,10 @@ def spread_of(values: Sequence[float]) -> Json | None:
 
 
 def _ending(log: Log, last: Step | None, measured: bool) -> Json:
-    """Judge the end of a run, whose furthest line is `last`: `status`, its `cause` in words and `symptoms`, as `moedsl
-    diagnose` names them."""
+    """Return how a run ended: `status`, its `cause` in words, and `symptoms` as `moedsl diagnose` names them.
+
+    `last` is the furthest line of the run.
+    """
     symptoms = [{"id": s.rule.id, "line": s.line, "log": r.name, "because": s.rule.because, "fix": s.rule.fix}
                 for r in log.reports for s in r.standing]  # fmt: skip
     nan = next(filter(None, map(first_nan, log.attempts)), None)
@@ -134,13 +137,13 @@ def remedy(row: Mapping[str, Any]) -> str:
 
 
 def remarks(row: Mapping[str, Any]) -> list[str]:
-    """Return what whoever reads the figures of a row must know: that the run failed, and what its log contradicts."""
+    """Return the caveats of a row's figures: that the run failed, and what its log contradicts."""
     failed = [f"{FAILED}, {row['cause']}"] if row["status"] == FAILED else []
     return failed + [w["text"] for w in row["warnings"]]
 
 
 def predicted(plan: Plan) -> Json:
-    """The plan's figures for the measured ones."""
+    """Return the plan's predictions of the measured figures."""
     e = plan.estimate
     return {
         "step_time_s": e.step_time_s,
@@ -151,10 +154,12 @@ def predicted(plan: Plan) -> Json:
 
 
 def last_settings(log: Log, full: int | None) -> Log:
-    """Return a log with the attempts at its end that go on with each other's batch: steps before a restart with another
-    one are other steps. `full` is the batch of the plan, if it is known."""
+    """Return a log with only its last attempts, which continue with one batch setting.
+
+    Steps before a restart with another batch are not comparable. `full` is the plan's batch; None if it is unknown.
+    """
     pieces = list[Attempt]()
-    for attempt in log.attempts:  # split where the batch falls, or grows from the full one: another job went on there
+    for attempt in log.attempts:  # split where the batch falls, or exceeds the full one: another job continued there
         begin, before = 0, None
         for i, step in enumerate(attempt):
             batch = step.global_batch or before
@@ -165,8 +170,7 @@ def last_settings(log: Log, full: int | None) -> Log:
         pieces.append(attempt[begin:])
 
     def goes_on(one: Attempt, other: Attempt) -> bool:
-        """Whether a later attempt begins with the batch that the one before had at that step, or with one that has
-        grown since."""
+        """Whether attempt `other` begins with the batch that `one` had at that step, or continues its ramp-up."""
         theirs, mine = batches([other]), batches([one])
         at = batches([[s for s in reversed(one) if s.iteration <= other[0].iteration]]) or mine
         if not at or not theirs or at[0] == theirs[0]:
@@ -180,14 +184,14 @@ def last_settings(log: Log, full: int | None) -> Log:
 
 
 def batches(attempts: Iterable[Iterable[Step]]) -> list[int]:
-    """Return the batches that the lines state, each once, in order."""
+    """Return the distinct batch sizes that the lines state, in order."""
     return list(dict.fromkeys(s.global_batch for a in attempts for s in a if s.global_batch))
 
 
 BLOCKS = 8
-"""The blocks of one run."""
+"""The most blocks of one run."""
 LEAST = 3
-"""Steps of a block. A run with too few for two blocks has no known error."""
+"""The fewest steps of a block. A run with too few steps for two blocks has no known error."""
 
 
 def error_of(values: Sequence[float]) -> float | None:
@@ -200,13 +204,15 @@ def error_of(values: Sequence[float]) -> float | None:
 
 
 def error_of_repeats(values: Sequence[float]) -> float:
-    """Return the standard error of the middle of several independent values."""
+    """Return the standard error of the mean or median of several independent values."""
     return statistics.stdev(values) / len(values) ** 0.5
 
 
 def calibration_lines(pairs: Sequence[tuple[Plan | None, Json]]) -> str:
-    """Write JSON lines of the plans with their results; runs without a plan or without figures have none, nor has one
-    whose log contradicts its plan. Calibration counts every token, useful or not."""
+    """Write a JSON line for each run that has a plan and figures, and whose log does not contradict its plan.
+
+    Calibration counts every token, useful or not.
+    """
     lines = list[str]()
     for plan, r in pairs:
         if plan and r[RATE] and r["status"] in (OK, UNFINISHED) and not unfit(plan, r):
@@ -219,13 +225,13 @@ def calibration_lines(pairs: Sequence[tuple[Plan | None, Json]]) -> str:
 
 BATCH, RESTART, STARTS, FLOPS, PEAK = "batch", "restart", "starts", "flops", "peak"
 UNFIT = (BATCH, STARTS, FLOPS, PEAK)
-"""What makes the figures those of no one run, or of another one."""
+"""The contradictions that make the figures those of several runs, or of another run."""
 APART = 1.3
-"""The ratio of two counts of FLOPs of a token from which on they are not of one run."""
+"""If two counts of FLOPs per token differ by at least this ratio, they are from different runs."""
 LINES = 10
-"""The lines after the warm-up from which on the speed of a start is known."""
+"""The fewest lines after the warm-up from which the speed of a start is known."""
 SPEEDS = 1.1
-"""The ratio of the speeds of two starts from which on one median misstates both."""
+"""If the speeds of two starts differ by at least this ratio, one median misstates both."""
 
 
 @frozen
@@ -245,9 +251,11 @@ def contradictions(
     earlier: Sequence[int] = (),
     rank_0: Sequence[Timed] = (),
 ) -> list[Json]:
-    """Return what contradicts, as `id` and `text`: `batches` are those that the log states, in order, `starts` the
-    measured lines of each attempt, and `earlier` the batches of starts that do not count. The lines of `rank_0` have
-    TFLOPS where the others have none."""
+    """Return what in a log contradicts its plan, each as `id` and `text`.
+
+    `batches` are the batch sizes that the log states, in order, `starts` the measured lines of each attempt, and
+    `earlier` the batches of starts that do not count. The lines of `rank_0` have TFLOPS if the others have none.
+    """
     found: dict[str, str | None] = {BATCH: _other_batch(n, batches)}
     if batches and earlier:
         was = " and ".join(f"{b:,}" for b in earlier)
@@ -263,7 +271,7 @@ def contradictions(
         found[STARTS] = f"{mixed}: look at the machines"
     if plan is not None and each:
         found[FLOPS] = _flops(plan, n, each) or _flops(plan, n, rank_0)
-        # What is not above the plan's speed is below the peak of the GPU; a program that does not compile here has none
+        # A speed up to the plan's is below the GPU's peak; if the program does not compile here, the peak is unknown
         rate = statistics.median(t.global_batch * n.seq / t.seconds for t in each) / n.gpus
         made = priced(plan) if rate > plan.estimate.tokens_per_s_per_gpu else None
         found[PEAK] = above_peak(made, rate) if isinstance(made, Measured) else None
@@ -271,7 +279,7 @@ def contradictions(
 
 
 def unfit(plan: Plan, row: Mapping[str, Any]) -> list[str]:
-    """Return why the figures of a row are not those of its plan."""
+    """Return why the figures of a row are not its plan's; empty if they are."""
     found = warning_texts(row, UNFIT)
     if not found and (len(row["batches"]) > 1 or row["global_batch"] != plan.batch.global_batch):
         found = [f"its batch ramps up to {plan.batch.global_batch:,}, and a line has one batch"]
@@ -284,7 +292,7 @@ def warning_texts(row: Mapping[str, Any], ids: Sequence[str]) -> list[str]:
 
 
 def _other_batch(n: Numbers, batches: Sequence[int]) -> str | None:
-    """Another batch is another experiment. One that still ramps up to the full one is not."""
+    """Say that a log's batch is another experiment than the plan's; None if it is the same or still ramps up to it."""
     if not batches or n.global_batch is None or batches[-1] == n.global_batch:
         return None
     if batches[-1] < n.global_batch and (n.ramps_up or batches[0] < batches[-1]):
@@ -299,7 +307,7 @@ def _other_batch(n: Numbers, batches: Sequence[int]) -> str | None:
 
 
 def _flops(plan: Plan, n: Numbers, each: Sequence[Timed]) -> str | None:
-    """Compare the FLOPs of a token that the log counts with the plan's."""
+    """Say that a log counts other FLOPs per token than its plan; None if they agree or cannot be compared."""
     logged = [t.tflops * 1e12 * t.seconds * n.gpus / (t.global_batch * n.seq) for t in each if t.tflops]
     e = plan.estimate
     if not logged or plan.task != "pretrain" or e.parts:

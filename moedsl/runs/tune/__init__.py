@@ -1,5 +1,5 @@
-"""Choose the next experiment from what was measured, and repeat that through the launcher.
+"""Choose the next experiment from the measured ones, and run such experiments unattended through the launcher.
 
-`candidates` reads what was tried, estimates the rest from it, ranks single changes, and prints and draws them; `loop`
-submits jobs until the budget is spent, with its state in a journal, and `run_file` writes the run file of each job.
+`candidates` reads what was tried, predicts other layouts from it, ranks single changes, and prints and draws them.
+`loop` submits jobs until the budget is spent, with its state in a journal. `run_file` writes the run file of each job.
 """

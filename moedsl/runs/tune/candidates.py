@@ -1,12 +1,10 @@
-"""Propose the next experiment: one change to the fastest layout so far, by the gain that can be expected of it; print
-it.
+"""Propose and print the next experiment: the single change to the fastest layout with the largest expected gain.
 
-What was tried tells of other layouts: measured steps move the constants of the machine. The log of a step is that of
-the estimate, plus the slopes of the constants times how far they are off, plus how far the machine is off, plus an
-error of the layout, which layouts share the less the further they are apart. All are normal: the constants with the
-covariance of their fit (`moedsl.solver.uncertainty`), the machine with the interval of the plan, the layouts with the
-errors of published runs (`FAR`, `NEAR`). Measured steps are a linear observation of these, so the posterior of any
-other layout's step is exact."""
+Measured steps also inform about other layouts. The log of a step is the log of its estimate plus three normal errors:
+the constants' (slopes times their errors, with the covariance of their fit, `moedsl.solver.uncertainty`), the machine's
+(the interval of the plan), and the layout's (`FAR`, `NEAR`, from published runs), which correlates less the further
+layouts are apart. Measured steps observe these errors linearly, so the posterior of any other layout's step is exact.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ from moedsl.support.text import table, wrapped
 
 @frozen
 class Candidate:
-    """One change and what it should gain in useful tokens, as a share."""
+    """One change, and its predicted gain in useful tokens/s, as a share."""
 
     axis: str
     code: int
@@ -53,13 +51,13 @@ class Candidate:
     """The most likely gain, which can be negative."""
     low: float
     high: float
-    """Nine of ten gains are between."""
+    """Nine of ten gains are between `low` and `high`."""
     expected: float
     """The mean gain if the change is kept only where it is faster."""
     step: float
-    """The seconds of a step that are expected."""
+    """The expected seconds of a step."""
     peak: float
-    """The predicted bytes at the peak of its memory."""
+    """The predicted peak memory in bytes."""
 
     @property
     def value(self) -> Any:
@@ -67,9 +65,11 @@ class Candidate:
 
 
 def candidates(chosen: Chosen, start: Codes, done: Sequence[Tried]) -> list[Candidate]:
-    """Price every single change to the fastest layout so far (`start` before any was measured), the most promising
-    first. What was tried, breaks a law, does not fit or changes the experiment is left out, and after a run that ran
-    out of memory what is not enough below it. There is none if every run failed for another reason."""
+    """Predict every single change to the fastest layout (`start` before any was measured), the most promising first.
+
+    Left out are layouts that were tried, break a law, do not fit or change the experiment; and, after a run ran out of
+    memory, those that do not need enough less than it. Empty if every run failed for another reason.
+    """
     fastest = best(done)
     base = fastest.codes if fastest else start
     if _tells_nothing(done):
@@ -98,7 +98,7 @@ def candidates(chosen: Chosen, start: Codes, done: Sequence[Tried]) -> list[Cand
 
 
 def expected(gain: float, spread: float) -> float:
-    """Return the mean of a normal gain where it is positive."""
+    """Return the mean of max(gain, 0) for a normal `gain` with standard deviation `spread`."""
     if spread == 0:
         return max(gain, 0.0)
     z = gain / spread
@@ -106,7 +106,10 @@ def expected(gain: float, spread: float) -> float:
 
 
 def why_enough(done: Sequence[Tried], found: Sequence[Candidate], stop: float) -> str | None:
-    """Say why no change is worth another run, if so. Before any run has measured a step, one that fits is."""
+    """Say why no change is worth another run; None if one is.
+
+    Before any run has measured a step, any change that fits is worth one.
+    """
     if _tells_nothing(done):
         return "no run measured a step, and memory ran out in none: `moedsl diagnose` reads why they failed"
     if not found:
@@ -119,20 +122,20 @@ def why_enough(done: Sequence[Tried], found: Sequence[Candidate], stop: float) -
 
 
 def _tells_nothing(done: Sequence[Tried]) -> bool:
-    """Whether every run failed for a reason that no layout cures."""
+    """Whether every run failed, and none by running out of memory: another layout would not help."""
     return bool(done) and not any(t.step or t.out_of_memory for t in done)
 
 
 REFUSED = "refused_gib"
-"""The key of a row with the GiB that a run asked for and did not get."""
+"""The key in a row for the GiB that a run asked for and did not get."""
 ERROR = 0.01
-"""The error of a run's median, as a log, if it has too few steps to know it."""
+"""The assumed error of a run's log median step, if it has too few steps to measure that."""
 Codes = Mapping[str, int]
 
 
 @frozen
 class Tried:
-    """One layout: the step that its useful tokens mean, or None if it failed."""
+    """One tried layout, and its step in seconds, from its useful tokens/s; None if it failed."""
 
     name: str
     codes: Codes
@@ -141,13 +144,13 @@ class Tried:
     """The standard error of the log of the step."""
     out_of_memory: bool = False
     refused_gib: float = 0.0
-    """What it asked for and did not get, if memory ran out."""
+    """The GiB that it asked for and did not get, if memory ran out."""
 
 
 def row(run: Run, library: Library) -> dict[str, Any]:
-    """Measure a run that has a plan: its row of `moedsl results`, and `REFUSED`."""
+    """Measure a run that has a plan, and return its row of `moedsl results` with `REFUSED` added."""
     (sizes,) = numbers([run], Given())
-    assert isinstance(sizes, Numbers)  # a plan has them
+    assert isinstance(sizes, Numbers)  # a plan gives all numbers
     log = read_all(run.logs, symptoms(library))
     refused = missing_gib(s for r in log.reports for s in r.sightings)
     return {**measure(run, log, sizes, None), REFUSED: refused}
@@ -167,39 +170,39 @@ def tried(name: str, codes: Codes, cost: Cost, row: Mapping[str, Any]) -> Tried 
 
 
 def best(every: Sequence[Tried]) -> Tried | None:
-    """Return the fastest run, None if none measured anything."""
+    """Return the fastest run; None if none measured a step."""
     return min((t for t in every if t.step), key=lambda t: t.step or 0.0, default=None)
 
 
 def columns(each: Iterable[Codes]) -> dict[str, NDArray[np.int64]]:
-    """Put layouts into columns."""
+    """Return the layouts as one array for each axis."""
     rows = [*each]
     return {n: np.array([r[n] for r in rows], np.int64) for n in rows[0]}
 
 
 FAR = 0.1
-"""The standard deviation of what the constants leave of the difference of two layouts that share nothing, as a log."""
+"""The standard deviation, as a log, of the difference of two unrelated layouts that the constants do not explain."""
 NEAR = 0.2
-"""The distance at which the errors of two layouts correlate by 1/e. Both are the most likely for the pairs of published
-runs of one model and GPU (tests/tune/test_posterior.py)."""
+"""The distance at which the errors of two layouts correlate by 1/e. Both values are the most likely ones for the pairs
+of published runs of one model and GPU (tests/tune/test_posterior.py)."""
 
 
 @frozen
 class Known:
-    """The logs of the steps of some layouts: what is expected, and how they vary together."""
+    """The log steps of some layouts: their means and their covariance."""
 
     log_step: Floats = field(eq=False)
     covariance: Floats = field(eq=False)
 
     def gain(self, of: int, over: int) -> tuple[float, float]:
-        """Return the expected log of how much faster one layout is than another, and its standard deviation."""
+        """Return the mean and the standard deviation of the log speed-up of layout `of` over layout `over`."""
         c = self.covariance
         spread = c[of, of] + c[over, over] - 2 * c[of, over]
         return float(self.log_step[over] - self.log_step[of]), float(np.sqrt(max(spread, 0.0)))
 
 
 def known(cost: Cost, layouts: Sequence[Codes], measured: Sequence[Tried]) -> Known:
-    """Return what is known of layouts after some were measured; those with a step count."""
+    """Return the posterior of the layouts' log steps, given the measured layouts that have a step."""
     seen = [t for t in measured if t.step]
     cols = columns([*layouts, *(t.codes for t in seen)])
     steps = cost.time(cols)
@@ -217,38 +220,51 @@ def known(cost: Cost, layouts: Sequence[Codes], measured: Sequence[Tried]) -> Kn
 
 
 def parts(cost: Cost, cols: uncertainty.Columns, steps: Floats) -> Floats:
-    """Return what each constant of the machine makes of a step, as a share, and the log of the step, by row. Layouts
-    are as near as these are alike: no list says which axes change much."""
+    """Return a row for each layout: each machine constant's share of the step, and the log of the step.
+
+    The distance of two layouts is that of their rows, so no list has to say which axes matter.
+    """
     moves = dict.fromkeys(cost.hardware.constants.known, uncertainty.NUDGE)
     return np.column_stack([uncertainty.slopes(cost, cols, steps, moves), np.log(steps)])
 
 
 def shared(each: Floats) -> Floats:
-    """Return how errors of layouts go together by rows of `parts`: 1 for the same ones, and exponentially less with the
-    sum of the differences. A product of such kernels, one for each part, is positive semidefinite."""
+    """Return the correlation of the layouts' errors: 1 for equal rows of `parts`, falling exponentially with their
+    distance.
+
+    The distance is the sum of absolute differences, so this is a product of exponential kernels and positive
+    semidefinite.
+    """
     return np.exp(-np.array([np.abs(each - row).sum(axis=1) for row in each]) / NEAR)
 
 
 Json = dict[str, Any]
+CHECK = (
+    "first: the fastest run is slower than its interval. `moedsl gap` says what its log shows; `moedsl profile` of a "
+    "traced step on two nodes tells a slow node or network from the layout; a preflight with `node_check on` tests the "
+    "nodes"
+)
+"""The advice before another experiment, if the fastest run is slower than its interval."""
 SHOWN = 8
-"""The candidates that are printed."""
+"""The most candidates that are printed."""
 _AREA = svg.Area(80.0, 30.0, 900.0, 280.0, (0.0, 0.0), (1.0, 1.0))
-"""The diagram in the picture; the legend is on its right, and labels hang down to the right of their job."""
+"""The diagram in the picture: the legend is on its right, and the jobs' labels hang below it."""
 _WIDTH, _HEIGHT = 1200, 500
 _BLUE, _GREY, _RED = "#3b6fb6", "#999", "#c0504d"
 
 
 def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[Candidate], stop: float) -> Json:
-    """Return the runs so far with what the estimate says of each, the fastest, the candidates, the next experiment and
-    why there is none."""
+    """Return the tried runs with their estimates, the fastest, the candidates, and the next experiment or why there is
+    none."""
     fastest = best(done)
     base = fastest.codes if fastest else start
     enough = why_enough(done, found, stop)
-    each = list[Json]()
+    each, slow = list[Json](), False
     for t in done:
         cols = columns([t.codes])
         (step,), (peak,) = chosen.cost.time(cols).tolist(), (chosen.cost.memory(cols) / GIB).tolist()
         factor = uncertainty.doubt(chosen.cost, uncertainty.leaning(chosen.cost, cols, np.array([step]))[0]).factor
+        slow |= t is fastest and (t.step or 0.0) > step * factor
         each.append({
             "name": t.name,
             "changes": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in t.codes.items() if c != base[n]},
@@ -258,19 +274,27 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
             "refused_gib": t.refused_gib if t.out_of_memory else None,
             "predicted_step_s": step, "lower_s": step / factor, "upper_s": step * factor, "predicted_peak_gib": peak,
         })  # fmt: skip
+    # Whatever makes the run slower than its interval also hides small gains, so only a change with a predicted gain is
+    # next
+    gaining = [c for c in found if not slow or c.gain > 0]
+    if not gaining and not enough:
+        enough = (
+            "no single change is expected to be faster, and the run is slower than its interval: find out why first"
+        )
     return {
         "run": chosen.problem.program.name,
         "tried": each,
         "fastest": fastest.name if fastest else None,
         "layout": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in base.items() if n in axes.BY_NAME},
         "candidates": [_json(c, base, fastest) for c in found],
-        "next": None if enough else _json(found[0], base, fastest),
+        "check": CHECK if slow else None,
+        "next": None if enough else _json(gaining[0], base, fastest),
         "stop": enough,
     }
 
 
 def _json(c: Candidate, base: Codes, fastest: Tried | None) -> Json:
-    """Write a candidate; there is no gain where there is nothing measured to gain over."""
+    """Return a candidate as JSON; its gains are None if no run has measured a step."""
     axis = axes.BY_NAME[c.axis]
     gains = {n: getattr(c, n) if fastest else None for n in ("gain", "low", "high", "expected")}
     return {"axis": c.axis, "from": axes.json_value(axis.decode(base[c.axis])), "to": axes.json_value(c.value),
@@ -278,7 +302,7 @@ def _json(c: Candidate, base: Codes, fastest: Tried | None) -> Json:
 
 
 def text(r: Mapping[str, Any]) -> str:
-    """Print a report from its JSON."""
+    """Format a report as text, from its JSON."""
     lines, notes = [f"{r['run']}: {len(r['tried'])} tried"], list[str]()
     if r["tried"]:
         compared = "compared with the fastest" if r["fastest"] else "compared with the plan"
@@ -292,7 +316,7 @@ def text(r: Mapping[str, Any]) -> str:
                 changes = "fastest" if t["name"] == r["fastest"] else changes
             predicted = (f"{t['predicted_step_s']:.2f}", f"{t['predicted_peak_gib']:.1f}")
             rows.append((t["name"], step, *predicted, rate, changes))
-            # What the estimate missed of a run
+            # Where the estimate missed the run
             if t["out_of_memory"]:
                 lacked = f"{t['refused_gib'] or 0:.1f} GiB less, which it asked for and did not get"
                 less = lacked if t["refused_gib"] else "less"
@@ -315,11 +339,12 @@ def text(r: Mapping[str, Any]) -> str:
         last = f"next: {candidate(c)}"
         if c["expected"] is not None:
             last += f"; {c['expected']:.1%} can be expected, because it is kept only if it is faster"
-    return "\n".join([*lines, "", *(wrapped(line, "", "  ", width=110) for line in (*notes, last))]) + "\n"
+    checks = [r["check"]] if r["check"] else []
+    return "\n".join([*lines, "", *(wrapped(line, "", "  ", width=110) for line in (*notes, *checks, last))]) + "\n"
 
 
 def candidate(c: Mapping[str, Any]) -> str:
-    """Write a candidate in one line: its gain, or what it takes where nothing was measured to gain over."""
+    """Format a candidate in one line: its gain, or its predicted step and memory if no run has measured a step."""
     change = f"{c['axis']} {show(c['from'])} -> {show(c['to'])}"
     if c["gain"] is None:
         return f"{change}, {c['step_s']:.2f} s a step and {c['peak_gib']:.1f} GiB predicted"
@@ -327,9 +352,9 @@ def candidate(c: Mapping[str, Any]) -> str:
 
 
 def picture(tried: Sequence[Json], changes: Sequence[Mapping[str, Any] | None]) -> str:
-    """Draw the jobs from left to right as SVG: the speed of each, what was expected of its change, the fastest so far.
+    """Draw the jobs from left to right as SVG: each speed, the range expected of each change, and the fastest so far.
 
-    `tried` is of the report, and `changes` are the candidates that the jobs tried, None for the plan itself.
+    `tried` is the report's list, and `changes` are the candidates that the jobs tried, None for the plan itself.
     """
     rates = [t[RATE] or 0.0 for t in tried]
     best = [*accumulate(rates, max)]

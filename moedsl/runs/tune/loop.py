@@ -1,7 +1,7 @@
-"""Tune by itself: choose, submit, wait, measure, until the budget is spent or no change is worth another job.
+"""Tune unattended: choose, submit, wait, measure, until the budget is spent or no change is worth another job.
 
-The journal in the folder of a tuning has what was tried, its job and its result. A tuning that was killed continues
-from it."""
+The journal in the tuning's folder has every try, its job and its result; a tuning that was killed continues from it.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from moedsl.support.files import stamp, write_all, written_by_us
 from moedsl.support.foreign import text_of
 
 LOST = "launch.no_experiment"
-"""The diagnostic of an experiment that was never submitted: its launcher was killed before."""
+"""The diagnostic for an experiment that was never submitted, because the launcher was killed first."""
 
 
 class Launcher(Protocol):
-    """What submits jobs and waits for them."""
+    """Submits jobs and waits for them."""
 
     def submit(self, file: Path, named: Callable[[str], None]) -> int:
-        """Submit a run file; `named` gets the id before anything is submitted. Return 0 if it was."""
+        """Submit a run file and return the exit code, 0 on success; `named` gets the id before anything is
+        submitted."""
         ...
 
     def wait(self, id: str) -> Sequence[Path] | Diagnostic:
@@ -43,16 +44,18 @@ class Ends:
     """When to stop."""
 
     budget: int
-    """The jobs in all, with those before a restart."""
+    """The most jobs in total, including those before a restart."""
     stop: float
-    """The expected gain that is worth a job."""
+    """The least expected gain that is worth another job, as a share."""
 
 
 def tune(
     base: run_file.Base, journal: Journal, launcher: Launcher, ends: Ends, say: Callable[[str], None]
 ) -> int | Diagnostic:
-    """Continue a tuning to its end. Return 0, the exit code of a refused submission, or what went wrong; the journal is
-    saved in each case, with its table and its picture."""
+    """Continue a tuning to its end; return 0, the exit code of a failed submission, or an error.
+
+    The journal, its table and its picture are saved after every job.
+    """
     while True:
         for t in journal.tries:
             if t.row is None and (failed := _run(base, journal, t, launcher)):
@@ -82,13 +85,13 @@ def tune(
 
 
 def evidence(base: run_file.Base, journal: Journal) -> list[Tried]:
-    """Read what the ended jobs measured; one that neither measured nor failed counts as failed."""
+    """Return the result of each ended job; one that neither measured nor failed counts as failed."""
     rows = [(t, tried(t.name, t.codes, base.chosen.cost, t.row)) for t in journal.tries if t.row]
     return [found or Tried(t.name, t.codes, None) for t, found in rows]
 
 
 def _add(base: run_file.Base, journal: Journal, t: Try, why: str) -> Diagnostic | None:
-    """Add the next try, with its run file; or say why it cannot be."""
+    """Add the next try and write its run file; return an error if that is not possible."""
     checkpoints = run_file.checkpoints_of(base, t.name)
     if isinstance(checkpoints, Diagnostic):
         return checkpoints
@@ -104,10 +107,10 @@ def _add(base: run_file.Base, journal: Journal, t: Try, why: str) -> Diagnostic 
 
 
 def _run(base: run_file.Base, journal: Journal, t: Try, launcher: Launcher) -> int | Diagnostic:
-    """Submit a try if it was not yet, wait for its job and measure it; 0 if that is done."""
+    """Submit a try unless it was submitted, wait for its job and measure it; return 0, an exit code or an error."""
 
     def named(id: str) -> None:
-        """Save the id before anything is submitted: a process that is killed then finds the job again."""
+        """Save the id before anything is submitted, so that a restarted process finds the job again."""
         t.id = id
         journal.save()
 
@@ -126,21 +129,21 @@ def _run(base: run_file.Base, journal: Journal, t: Try, launcher: Launcher) -> i
 
 FILE, RUN, TABLE, PICTURE = "journal.json", "run.moe", "table.txt", "journal.svg"
 OLD = "way.json"
-"""The name of the file before it was called a journal; it is still read."""
+"""The file's former name, which is still read."""
 
 
 @define
 class Try:
-    """One job: its layout, why it was tried, and what came of it."""
+    """One job: its layout, why it was tried, and its result."""
 
     name: str
     codes: Codes
     change: Mapping[str, Any] | None
     """The candidate, as in the report; None for the plan itself."""
     id: str | None = None
-    """The id of its experiment, once it is submitted or about to be."""
+    """The id of its experiment; None until it is about to be submitted."""
     row: Mapping[str, Any] | None = None
-    """Its row of `moedsl results`, once it has ended."""
+    """Its row of `moedsl results`; None until it has ended."""
 
 
 @define
@@ -149,24 +152,24 @@ class Journal:
 
     folder: Path
     experiment: str
-    """The fingerprint, which all share."""
+    """The fingerprint of the experiment, which all tries share."""
     machines: str
-    """The number and type of the GPUs, which all share."""
+    """The number and type of the GPUs, which all tries share."""
     tries: list[Try] = field(factory=list)
     stop: str | None = None
-    """Why it ended."""
+    """Why the tuning ended; None while it goes on."""
     table: str = ""
-    """What was tried, as `moedsl next` prints it."""
+    """The table of tries, as `moedsl next` prints it."""
 
     def save(self) -> None:
-        """Write everything in one step, so that a kill leaves the state before or after."""
+        """Save the journal atomically: a kill leaves either the old state or the new one."""
         tries = [asdict(t) | {"codes": dict(t.codes)} for t in self.tries]
         data = {"version": 1, "experiment": self.experiment, "machines": self.machines, "stop": self.stop,
                 "tries": tries}  # fmt: skip
         files.replace_file(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
     def file_of(self, t: Try) -> Path:
-        """The run file of a try."""
+        """Return the path of a try's run file."""
         return self.folder / t.name / RUN
 
 
@@ -175,8 +178,11 @@ def _name(at: int) -> str:
 
 
 def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic:
-    """Open the journal in a folder, or begin one. The folder must be new, or have a journal of the same experiment on
-    the same machines, which counts only as `save` wrote it: its entries name the folders of the jobs."""
+    """Open the journal in a folder, or begin one.
+
+    The folder must be new or empty, or have a journal of the same experiment on the same machines. An edited journal is
+    refused, because its entries name the folders of the jobs.
+    """
     file = next((f for f in (folder / FILE, folder / OLD) if os.path.lexists(f)), folder / FILE)
     try:
         if not os.path.lexists(file):
@@ -203,7 +209,7 @@ def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Diagnostic | None:
-    """Write files of a tuning into a folder, or say which one there is not as `moedsl tune` wrote it."""
+    """Write a tuning's files into a folder, or return an error if a file there is not as `moedsl tune` wrote it."""
     refused = write_all(folder, files)
     help = "move it away, and the same command goes on"
     return error("tune.folder", refused[0].message, help=help) if refused else None

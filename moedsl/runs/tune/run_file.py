@@ -21,7 +21,7 @@ from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import Source
 
 _LENGTH = "train.train_iters"
-"""`for` derives it from the whole file: the steps of a time follow from the goodput, and that from the cluster."""
+"""The number of steps. `for` derives it from the goodput, which depends on the cluster."""
 
 
 @frozen
@@ -48,12 +48,12 @@ class RunFile:
 
 
 def machines(plan: Plan) -> str:
-    """Name the GPUs of a plan: a step of other ones, or of another number, says nothing of these."""
+    """Return the number and type of a plan's GPUs; step times on other GPUs say nothing about them."""
     return f"{plan.gpus} {plan.hardware}"
 
 
 def of_plan(plan: Plan) -> Source:
-    """Write the program of a plan, with the layout left open."""
+    """Return the run file of a plan, with the layout left open."""
     p, fields = plan.policy, {n: v for n, v in plan.derived.items() if n == _LENGTH} | dict(plan.set)
     data = [] if p.data == "mock" or plan.samples else [f"data {literal(p.data)}"]
     formats = f"pin moments={p.moments} grad_reduce={p.grad_reduce}"
@@ -62,7 +62,7 @@ def of_plan(plan: Plan) -> Source:
 
 
 def base(source: Source) -> Base | list[Diagnostic]:
-    """Compile the program that is varied; it has one run."""
+    """Compile the program to vary; returns errors unless it has exactly one run."""
     result = compile_source(source)
     if result.failed:
         return [d for d in result.diagnostics if d.is_error]
@@ -72,11 +72,10 @@ def base(source: Source) -> Base | list[Diagnostic]:
 
 
 def with_layout(b: Base, codes: Codes, remark: str, more: str = "") -> RunFile | Diagnostic:
-    """Write the program with that layout pinned and `more` statements, or say why it would not be the same experiment
-    in that layout."""
+    """Return the program with a layout pinned and `more` statements, or an error if it is not the same experiment."""
     p, domains = b.chosen.problem.program, b.chosen.problem.domains
     pins = {a.name: a.decode(codes[a.name]) for a in axes.AXES if a.name not in p.pins and len(domains[a.name]) > 1}
-    # It goes into another folder, so the files that it uses get absolute paths
+    # The result goes into another folder, so the paths of used files become absolute
     module, _ = parse(b.source)
     program = b.source.text
     for item in reversed(module.items if module else ()):
@@ -95,8 +94,10 @@ def with_layout(b: Base, codes: Codes, remark: str, more: str = "") -> RunFile |
 
 
 def checkpoints_of(b: Base, name: str) -> str | Diagnostic:
-    """Write the statement that gives a run a folder for its own checkpoints, if it writes any: it would go on from
-    those of another layout."""
+    """Return the statement for a run's own checkpoint folder; empty if it writes no checkpoints.
+
+    Without its own folder, it would resume from checkpoints of another layout.
+    """
     folder = checkpoint_folder(b.plan)
     if folder is None:
         return ""
