@@ -79,8 +79,8 @@ def stated(r: Recipe, model: Model) -> Stated:
         task = "sft" if "_sft_" in r.function else "pretrain"
     depth = r.get("model.mtp_num_layers") or 0
     # The data and its samples: the path of its text, folder or images, or a Hugging Face dataset. A run can name one of
-    # Bridge's preset datasets or ORG/NAME. With a NullTokenizer the dataset is ignored: a benchmark may have one that it
-    # cannot read
+    # Bridge's preset datasets or ORG/NAME. With a NullTokenizer the dataset is ignored: a benchmark may have one that
+    # it cannot read
     text, folder, images = (r.get(f"dataset.{n}") for n in ("data_path", "dataset_root", "path"))
     own, other, subset, split = (
         r.get(f"dataset.hf_dataset.{n}") for n in ("dataset_name", "path_or_dataset", "subset", "split")
