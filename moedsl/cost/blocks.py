@@ -87,8 +87,7 @@ def windows(m: Model, first: int, end: int) -> int:
 
 
 def either(m: Model, full: Mapping[str, T], other: Mapping[str, T]) -> dict[str, T]:
-    """Merge `full`, by kind of layer with full attention, with `other`'s values for the kinds with a window of another
-    shape."""
+    """Join values by kind of layer: `full` for full attention, `other` for windows of another shape."""
     return {**full, **{kind: other[like] for kind, like in _FULL.items() if kind in kinds(m) and like in other}}
 
 

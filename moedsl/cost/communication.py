@@ -69,8 +69,8 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def met(m: Model, places: Floats) -> Floats:
-    """Return, by row, the mean number of parts that a token's experts are in, if the experts are divided in order into
-    `places` equal parts (ranks or NVLink domains)."""
+    """Return, by row, how many of `places` equal parts of the experts (ranks or NVLink domains, in order) receive a
+    token on average."""
     values, at = np.unique(places, return_inverse=True)
     return np.array([_met(float(p), m.topk, m.routing_groups, m.topk_groups) for p in values])[at]
 

@@ -124,7 +124,7 @@ class Work:
 
     @property
     def windowed(self) -> Work:
-        """The work of layers whose window has another shape."""
+        """Return the work of layers whose window has another shape."""
         return evolve(self, **{name: getattr(self, f"window_{name}") for name in IN_WINDOW})
 
     def take(self, at: Ints) -> Work:

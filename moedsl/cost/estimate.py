@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -28,7 +29,13 @@ Columns = Mapping[str, ArrayLike]
 FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
-"""More than DEEPEST x pp microbatches fill a pipeline no further."""
+"""More than DEEPEST x pp microbatches do not fill a pipeline further."""
+TOGETHER = 4096
+"""Rows that are priced at once, each with another policy: of few rows, many policies."""
+ROUNDING = 1e-9
+"""The largest share by which sums in another order differ."""
+Policies = Sequence[Mapping[str, int]]
+"""Codes of the same axes in each."""
 
 
 @frozen(slots=False)
@@ -94,22 +101,38 @@ class Cost:
         found = [self.layout_for(int(k) >> 20, int(k) & 0xFFFFF) is not None for k in pairs]
         return np.array(found, bool)[index].reshape(p.shape)
 
-    def memory(self, cols: Columns, way: cases.Case | None = None) -> Floats:
-        """Return the peak bytes on the most loaded rank, by row, rounded to whole bytes, in the case `way` (default:
-        best)."""
+    def memory(self, cols: Columns, way: cases.Case | None = None, policies: Policies = ()) -> Floats:
+        """Return the peak bytes on the most loaded rank, by row, in whole bytes, in the best case or another one; with
+        some policies, a lower bound of it with any of them."""
         full, way = self._keyed(cols), way or self.uncertain.best
-        return np.concatenate([self._memory(part, way)[0] for part in rows.chunks(full, rows.length(full))])
+        return np.concatenate([self._memory(part, way, policies)[0] for part in rows.chunks(full, rows.length(full))])
 
-    def spare(self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> Floats:
-        """Return the bytes left on the most loaded rank in a case (high, best or low), by row, rounded to whole bytes.
+    def held(self, cols: Columns) -> Floats:
+        """Return what is held on the most loaded rank at any time of a step, by row: a lower bound of `memory` in any
+        case. It does not depend on CP, the micro batch and the policies of activations."""
+        full = self._keyed(cols)
+        n, levels = rows.length(full), rows.Levels.of(full, (*memory.AT_STEP, "pp", "vpp"))
+        pipes, t = levels.kinds(("pp", "vpp"), n), levels.table(memory.AT_STEP, n)
+        at = evolve(self.uncertain.least, accumulates=self.accumulates)
+        held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at)
 
-        That is the visible memory, less what torch reserves and the memory outside torch. If `dispatchers` are given,
-        the one with the least memory outside torch counts.
-        """
+        def heaviest(i: int) -> Floats | None:
+            layout = self.layout_for(int(pipes["pp"][i]), int(pipes["vpp"][i]))
+            return None if layout is None else parameters.heaviest(self.model, layout)
+
+        most = rows.largest(pipes.rows, heaviest, pipes.inverse, memory.matrix(self.model, held, t.rows), t.inverse)
+        return np.floor(most * (1 - ROUNDING))
+
+    def spare(
+        self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = (), policies: Policies = ()
+    ) -> Floats:
+        """Return the bytes that remain on the most loaded rank in a case (high, best or low), by row, in whole bytes:
+        the visible memory, less what torch has reserved and the memory outside torch. Of some dispatchers, the one with
+        the least memory outside torch counts. With some policies, it is an upper bound with any of them."""
         full, held = self._keyed(cols), 1 + self.hardware.constants.ends("torch_unused")[case]
 
         def remains(part: dict[str, Ints]) -> Floats:
-            peak, levels = self._memory(part, self.uncertain.of(case))
+            peak, levels = self._memory(part, self.uncertain.of(case), policies)
             t = levels.table(memory.OUTSIDE, len(peak))
             ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
             each = (memory.outside_torch(self.hardware, self.model, way, self.gpus, self.seq, case) for way in ways)
@@ -117,16 +140,57 @@ class Cost:
 
         return np.concatenate([remains(part) for part in rows.chunks(full, rows.length(full))])
 
-    def _memory(self, full: dict[str, Ints], way: cases.Case) -> tuple[Floats, rows.Levels]:
-        """Return the peak bytes by row, and the levels of the columns that memory depends on."""
+    def _memory(self, full: dict[str, Ints], way: cases.Case, policies: Policies = ()) -> tuple[Floats, rows.Levels]:
+        """Return the peak bytes by row, and the levels of the columns that memory depends on.
+
+        With some policies each feature has its least price with any of them. With FSDP other features have a price, so
+        those policies are bounded apart.
+        """
         n, levels = rows.length(full), rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
         pipes, t = levels.kinds(_PIPE, n), levels.table(memory.COLUMNS, n)
+        if policies:
+            alike = ([p for p in policies if (p["sharding"] == FSDP) == fsdp] for fsdp in (False, True))
+            each = (self._least_prices(t, some, way) for some in alike if some)
+            peak = functools.reduce(
+                np.minimum,
+                (
+                    rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
+                    for priced in each
+                ),
+            )
+            return np.where(peak > 0, np.floor(peak * (1 - ROUNDING)), np.inf), levels
         priced = self._kept("memory", way).prices(
             t, memory.COLUMNS, lambda new: memory.matrix(self.model, self._prices(new, way), new.rows)
         )
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         peak = np.maximum(peak, self._stepping(levels, n, way))
         return np.where(peak > 0, np.rint(peak), np.inf), levels
+
+    def _least_prices(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
+        """Return the least bytes of each feature with any of some policies, all with FSDP or none: (features, rows).
+        Shards without FSDP are those of one GPU, divided, so what one GPU needs is kept for all numbers of GPUs."""
+        if policies[0]["sharding"] == FSDP:
+            return self._of_any(t, policies, way)
+        one = evolve(self, gpus=1, global_batch=1)
+        known = next((c for c in tuple(_ALONE) if c == one), None)  # another thread may add one meanwhile
+        if known is None:
+            _ALONE.appendleft(known := one)
+        kept = known._kept("least", way, tuple(tuple(policy.items()) for policy in policies))
+        least = kept.prices(t, memory.COLUMNS, lambda new: known._of_any(new, policies, way), many=True)
+        return least / np.where(parameters.is_shard(self.model), self.gpus, 1)[:, np.newaxis]
+
+    def _of_any(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
+        """Return the least bytes of each feature with any of some policies, of which several are priced at once."""
+
+        def least(some: Policies) -> Floats:
+            columns = {name: np.tile([policy[name] for policy in some], t.rows) for name in some[0]}
+            of = t.times(len(some))
+            priced = self._prices(Table({**of.columns, **columns}, of.inverse), way)
+            each = memory.matrix(self.model, priced, of.rows)
+            return each.reshape(len(each), t.rows, len(some)).min(axis=2)
+
+        size = max(1, TOGETHER // max(1, t.rows))
+        return functools.reduce(np.minimum, (least(policies[at : at + size]) for at in range(0, len(policies), size)))
 
     def _stepping(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
         """Return the bytes on the most loaded rank while the optimizer steps, by row; a single 0 if no row copies
@@ -163,6 +227,26 @@ class Cost:
             return np.where(slowest > 0, np.round(total, 9), np.inf)
 
         return np.concatenate([seconds(at) for at in rows.slices(n)], axis=-1)
+
+    def work(self, cols: Columns) -> Floats:
+        """Return the seconds of all microbatches if each stage took the mean of the stages, by row: with `overhead` a
+        lower bound of `time` with the VPP of the row or a smaller one."""
+        full, layout = self._keyed(cols), self.layout_for(1, 1)
+        n = rows.length(full)
+        if layout is None:  # a pinned layout has other chunks
+            return np.zeros(n)
+        t = rows.Levels.of(full, step.LAYER).table(step.LAYER, n)
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
+        whole = parameters.time(self.model, layout).sum(axis=0) @ step.matrix(
+            self.model, priced, step.MICROBATCH, t.rows
+        )
+        pp = full["pp"]
+        return whole[t.inverse] / pp * (full["microbatches"] + (pp - 1) / full["vpp"])
+
+    @property
+    def overhead(self) -> float:
+        """The seconds of a step that no layout changes."""
+        return self.hardware.constants.host_step
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
         """Return the peak bytes of one row for each case in `ways`; raises ValueError like `memory_report`."""
@@ -362,7 +446,8 @@ class Cost:
     def _microbatch(self, t: Table, pairs: bool) -> Floats:
         """Return a microbatch's seconds by feature of `parameters.of_time`, for every row of `t`.
 
-        With `pairs`, microbatches run in pairs, and the result (2, features, rows) adds a microbatch that runs alone.
+        With `pairs`, the result is (2, features, rows): a microbatch that runs together with another, and one that runs
+        alone.
         """
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         each = step.matrix(self.model, priced, step.MICROBATCH, t.rows)
@@ -393,6 +478,10 @@ class Cost:
         }
 
 
+_ALONE = deque[Cost](maxlen=8)
+"""The costs on one GPU of the last runs."""
+
+
 def _time_tables(full: dict[str, Ints], n: int) -> tuple[Table, Table, Table]:
     """Return tables of n rows: their pipelines, what a layer depends on, and what happens once a step depends on.
     Returning frees the levels."""
@@ -405,7 +494,7 @@ FITS, TIGHT, NOT = "FITS", "TIGHT", "DOES NOT FIT"
 
 @frozen
 class Spread:
-    """The change of the peak, in bytes, if one uncertain term alone is low (negative) or high."""
+    """The change of the peak, in bytes, if only one uncertain term is low (negative change) or high."""
 
     name: str
     least: float

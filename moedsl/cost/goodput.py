@@ -45,7 +45,7 @@ class Goodput:
     """Shares of total time in the long run; times are in seconds."""
 
     interval: float
-    """Steps and validation between two checkpoints."""
+    """Time for steps and validation between two checkpoints."""
     blocked: float
     """How long each checkpoint stops training."""
     durable: float

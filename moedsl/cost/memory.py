@@ -140,7 +140,7 @@ def counts(m: Model, t: Table, learns: Trained) -> Counts:
 
 
 def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained, case: Case) -> dict[str, Prices]:
-    """Return the bytes of each kind by feature, for every row of `t`, in one `case` of the uncertain terms."""
+    """Return the bytes by kind and feature, for every row of `t`, in one `case` of the uncertain terms."""
     n = counts(m, t, learns)
     size = activations.sizes(m, t, seq, learns.language, learns.adapter)
     size = evolve(size, unfused=case.unfused, scores=case.scores)
@@ -260,6 +260,18 @@ def always(m: Model, hw: Hardware, t: Table, learns: Trained, case: Case) -> Pri
     return added(fixed, empty_gradients(m, t, learns.language)) if case.accumulates else fixed
 
 
+def always_held(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case) -> dict[str, Prices]:
+    """Price what is held whatever is recomputed, and for any number of tokens: of `prices`, what reads no CP, no micro
+    batch and no policy of activations. FSDP then frees the activations of any gradient that it has in flight."""
+    n, most, fsdp = counts(m, t, learns), with_experts(m)[-1], formats.fsdp(t)
+    unit = parameters.units(m, t, gpus, (n.all[most], n.learning[most]), np.full(t.rows, np.finfo(float).max))
+    roots = {name: fsdp * whole for name, whole in parameters.whole(m, t, gpus).items()}
+    return {
+        **held(n, t, gpus, bool(case.transposes)),
+        "buffers": added({"one": fsdp * unit}, roots, always(m, hw, t, learns, case)),
+    }
+
+
 def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
     """Return the bytes of placeholder weight gradients, in BF16, by feature of `parameters.of_memory`.
 
@@ -330,8 +342,10 @@ def _outside(name: str, ends: Mapping[str, float], because: str) -> OutsidePart:
 
 
 def reserved(hw: Hardware) -> dict[str, float]:
-    """Return what the driver keeps of the memory in which a layout must fit, by case. A data sheet's figure, where it
-    is all that is known, is less than a program gets."""
+    """Return the bytes that the driver keeps of the memory in which a layout must fit, by case.
+
+    A data sheet's memory, if nothing else is known, is less than a program gets.
+    """
     if hw.visible and not hw.torch_total:
         return hw.constants.ends("driver")
     return dict.fromkeys(("low", "best", "high"), hw.shown - hw.total)

@@ -21,6 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from moedsl.cost import blocks, formats
 from moedsl.cost.blocks import either, in_mtp, kinds, products, routed_width, with_experts, with_window, without_window
@@ -98,7 +99,7 @@ def _linears(m: Model, around: int, width: int, split: int) -> int:
 
 def mamba(m: Model, tp: int) -> int:
     """Count a Mamba-2 layer with its norm (core ssm/mamba_mixer.py:263-409): one projection to z, x, B, C and the time
-    steps, a convolution of 4 over x, B and C, three numbers a head, a norm, and the projection back."""
+    steps, a convolution of width 4 over x, B and C, three numbers per head, a norm, and the projection back."""
     inner, shared = m.mamba_heads * m.mamba_head_dim // tp, 2 * m.mamba_groups * m.mamba_state // tp
     heads = m.mamba_heads // tp
     entering = m.hidden + m.hidden * (2 * inner + shared + heads)
@@ -107,8 +108,8 @@ def mamba(m: Model, tp: int) -> int:
 
 def delta_net(m: Model, tp: int) -> int:
     """Count a gated delta net with its input norm (core ssm/gated_delta_net/common.py:225-320): one projection to
-    queries, keys, values, the gate and two numbers a head, a convolution of 4 over the first three, a decay and a bias
-    for each head, a norm of one head's width that is whole on each rank, and the projection back."""
+    queries, keys, values, the gate and two numbers per head, a convolution of width 4 over queries, keys and values, a
+    decay and a bias per head, a norm of one head's width that is whole on each rank, and the projection back."""
     mixer, qk = blocks.delta_net(m), m.linear_key_heads * m.linear_key_dim
     split = m.hidden * mixer.projected + 4 * (2 * qk + mixer.inner) + 2 * m.linear_value_heads + mixer.inner * m.hidden
     return m.hidden + split // tp + m.linear_value_dim
@@ -116,7 +117,7 @@ def delta_net(m: Model, tp: int) -> int:
 
 def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
     """Count a MoE block: norm, router, latent projections (whole on each rank: core transformer/moe/moe_layer.py:273)
-    and shared experts are dense parameters; the routed experts of this rank are not."""
+    and shared experts are dense parameters; this rank's routed experts are expert parameters."""
     router = m.experts * (m.hidden + m.router_bias) + 2 * m.hidden * m.moe_latent
     wide = m.shared_expert_hidden
     shared = _linears(m, m.hidden, wide, tp) + m.hidden * m.shared_expert_gate if wide else 0
@@ -283,6 +284,12 @@ def of_memory(model: Model) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
+def is_shard(model: Model) -> NDArray[np.bool_]:
+    """Tell which features of memory are shards, of which a rank of twice the GPUs holds half as much."""
+    return np.array([name.endswith("_shard") for name in of_memory(model)])
+
+
+@lru_cache(maxsize=256)
 def of_time(model: Model) -> tuple[str, ...]:
     """List the features of time: what is held, with each depth of MTP, and the loss."""
     return (*held(model), "loss")
@@ -355,6 +362,15 @@ def time(model: Model, layout: Layout) -> Floats:
 def fullest(model: Model, layout: Layout, microbatches: int) -> Floats:
     """Return the stages in `memory` that can be the most loaded."""
     return undominated(memory(model, layout, microbatches))
+
+
+@lru_cache(maxsize=65536)
+def heaviest(model: Model, layout: Layout) -> Floats:
+    """Return the stages of `memory` that can be the most loaded while no activation is alive."""
+    counts, passed, _, loss = _counts(model, layout)
+    ahead, nothing = passed[:, len(kinds(model))], np.zeros((layout.pp, len(kinds(model)) + 3))
+    always = np.column_stack([nothing, loss, ahead, np.ones(layout.pp)])
+    return undominated(np.concatenate([counts, counts * layout.pp, always], axis=1, dtype=float))
 
 
 @lru_cache(maxsize=65536)

@@ -197,14 +197,8 @@ def _with_their_keys(model: Model, counts: list[int]) -> list[int]:
 
 
 def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
-    """Return the transformer layers by chunk, as balanced as layers that share keys permit."""
-    counts = _evenly(model, pp, chunks)
-    return counts if model.indexer_every == 1 else _with_their_keys(model, counts)
-
-
-def _evenly(model: Model, pp: int, chunks: int) -> list[int]:
-    """Return the transformer layers by chunk: the heaviest chunk as light as possible, then stages as even as
-    possible."""
+    """Return the transformer layers by chunk, as balanced as the layers that share keys permit: the lightest possible
+    heaviest chunk, then stages as even as possible."""
     tail, tops = _tops(model)
     least = tail + (not may_be_empty(model))
     top, last = next((t, n) for t, n in tops if t >= least and int(t) * (chunks - 1) + n >= model.layers)
@@ -219,7 +213,7 @@ def _evenly(model: Model, pp: int, chunks: int) -> list[int]:
         counts[chunk] -= 1
         load[chunk % pp] -= 1
         heapq.heapreplace(stages, _fullest(counts, load[chunk % pp], chunk % pp, pp, full))
-    return counts
+    return counts if model.indexer_every == 1 else _with_their_keys(model, counts)
 
 
 @lru_cache(maxsize=256)

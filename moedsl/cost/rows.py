@@ -61,7 +61,7 @@ class Table:
         return Table({name: np.repeat(c, n) for name, c in self.columns.items()}, np.arange(self.rows * n))
 
     def has(self, column: str, bit: int) -> NDArray[np.bool_]:
-        """Whether a set column contains the word of `bit`, by row."""
+        """Whether a set column contains the member with number `bit`, by row."""
         return (self.columns[column] >> bit & 1).astype(bool)
 
     def narrow(self, names: Sequence[str]) -> Table:
@@ -188,8 +188,7 @@ def picked(values: Sequence[ArrayLike], at: Ints) -> Floats:
 
 
 Profile = Callable[[int], Floats | None]
-"""Function that returns the stages of one kind of row, (stages, features); None if there are none and the
-largest is 0."""
+"""Returns the stages of one kind of row, (stages, features), or None if it has none; `largest` is then 0."""
 
 
 def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Index) -> Floats:
@@ -234,10 +233,10 @@ class Known:
     def __init__(self) -> None:
         self._kept: dict[bytes, Floats] = {}
 
-    def prices(self, t: Table, names: Sequence[str], price: Callable[[Table], Floats]) -> Floats:
-        """Return `price(t)`, (..., rows), which depends on the named columns; if rows are few, only new ones are
-        priced."""
-        if t.rows > FEW:
+    def prices(self, t: Table, names: Sequence[str], price: Callable[[Table], Floats], many: bool = False) -> Floats:
+        """Return `price(t)`, (..., rows), which depends on the named columns; of few rows, or if `many` are kept too,
+        only new ones are priced."""
+        if t.rows > (MOST if many else FEW):
             return np.concatenate([price(part) for part in t.parts()], axis=-1)
         if len(self._kept) > MOST:
             self._kept = {}

@@ -63,9 +63,27 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     again = compute.recomputed(m, w.take(keyed["shape"]), keyed)
     repeated = {name: seconds[..., keyed.inverse] for name, seconds in again.items()}
     out: dict[str, StepPrices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": dict(busy)}
-    moved, wires = _moved(m, hw, t, seq, learns, busy), _wires(m, hw, shape, seq, w, fullest)
-    host = compute.host(m, hw, t, learns.adapter), compute.idle(m, hw, t)
-    _layers(out, m, hw, t, shape, repeated, wires, moved, host, learns.adapter)
+    moved, at = _moved(m, hw, t, seq, learns, busy), shape.inverse
+    transfer, block, normed, across = _wires(m, hw, shape, seq, w, fullest)
+    transfer, block = transfer[..., at], block[..., at]
+    normed = normed[..., at] * (1.0 + t.has("recompute", BIT["full"]))
+    launch, idle = compute.host(m, hw, t, learns.adapter), compute.idle(m, hw, t)
+    split, none = _split_blocks(m, learns.adapter), np.zeros(len(at))
+    twice = _repeated_blocks(m, t, split)
+    for name in kinds(m):
+        sent = alone = none
+        if name in with_experts(m):
+            sent, alone = communication.exposed(hw, t, transfer, busy[name])
+        over_tp = block * (split[name] + 2 / 5 * twice[name]) + normed
+        others, copies = (over_tp, across[name][..., at]), moved.get(name, none)
+        paired, single = (
+            (busy[name], repeated[name], exposed, *others, np.maximum(copies - exposed, 0.0))
+            for exposed in (sent, alone)
+        )
+        waits, own = (np.maximum(launch[name] - sum(parts), idle[name]) for parts in (paired, single))
+        out[ALONE][name] = sum(single) + own - sum(paired) - waits
+        for part, seconds in zip(MICROBATCH, (*paired, waits), strict=True):
+            out[part][name] = seconds
     passed, _ = learns.passed
     covered = 0.0 if m.vision is None else activations.again(m.vision, t)
     out["recompute"]["vision"] = repeated_vision = passed * w.vision[..., shape.inverse] * covered
@@ -115,8 +133,6 @@ def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, StepPrices]:
     }
 
 
-Hosts = tuple[Mapping[str, Floats], Mapping[str, Floats]]
-"""Seconds of (launches, waits between them), by kind of layer."""
 Wires = tuple[Floats, Floats, Floats, StepPrices]
 """Seconds by shape: an expert transfer, a block's TP, TP of a norm over all heads, and by kind of layer exposed CP with
 the joining of its steps."""
@@ -197,38 +213,6 @@ def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: St
         name: np.maximum(s - window * hides[name] / 3, 0.0) + np.maximum(s - window * hides[name] * 2 / 3, 0.0)
         for name, s in each.items()
     }
-
-
-def _layers(
-    out: dict[str, StepPrices],
-    m: Model,
-    hw: Hardware,
-    t: Table,
-    shape: Table,
-    again: StepPrices,
-    wires: Wires,
-    moved: StepPrices,
-    host: Hosts,
-    adapter: Adapter | None,
-) -> None:
-    at = shape.inverse
-    full = t.has("recompute", BIT["full"])
-    transfer, block, normed = wires[0][..., at], wires[1][..., at], wires[2][..., at] * (1.0 + full)
-    split, (launch, idle) = _split_blocks(m, adapter), host
-    twice = _repeated_blocks(m, t, split)
-    none = np.zeros(len(at))
-    for name in kinds(m):
-        busy = out["compute"][name]
-        sent, alone = communication.exposed(hw, t, transfer, busy) if name in with_experts(m) else (none, none)
-        over_tp = block * (split[name] + 2 / 5 * twice[name]) + normed
-        others, copies = (over_tp, wires[3][name][..., at]), moved.get(name, none)
-        paired, single = (
-            (busy, again[name], exposed, *others, np.maximum(copies - exposed, 0.0)) for exposed in (sent, alone)
-        )
-        waits, own = (np.maximum(launch[name] - sum(parts), idle[name]) for parts in (paired, single))
-        out[ALONE][name] = sum(single) + own - sum(paired) - waits
-        for part, seconds in zip(MICROBATCH, (*paired, waits), strict=True):
-            out[part][name] = seconds
 
 
 def matrix(m: Model, prices: Mapping[str, StepPrices], parts: tuple[str, ...], rows: int) -> Floats:

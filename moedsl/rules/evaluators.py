@@ -92,9 +92,9 @@ class Compiler:
     """The compiled functions by their expression's `id`; the expression is kept so that its id stays unique."""
 
     def compile(self, expr: ast.Expr) -> Evaluate:
-        """Make a function from columns to the expression's column; the expression must have passed the check.
+        """Return a function from columns to the expression's column; the expression must have passed the check.
 
-        A typed function of no `FUNCTIONS` column is a column of its own name.
+        If `FUNCTIONS` has no column version of a function, the column with the function's name is called.
         """
         if id(expr) not in self._made:
             value = self._any(expr, self._type(expr))

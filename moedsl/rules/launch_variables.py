@@ -1,4 +1,4 @@
-"""Decide which environment variables a job may get, and why others are refused."""
+"""Decide which environment variables a job may set, and why others are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moedsl.support.diagnostics import Diagnostic, error
 OF_THE_RANK = frozenset(
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 )
-"""Variables that tell a process its rank; the launch sets these."""
+"""Variables from which a process gets its rank and the master's address; the launch sets them."""
 _OF_BASH = frozenset((
     "_", "BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS",
     "BASH_COMMAND", "BASH_ENV", "BASH_EXECUTION_STRING", "BASH_LINENO", "BASH_LOADABLES_PATH", "BASH_REMATCH",

@@ -46,8 +46,8 @@ def field_types() -> dict[str, Type]:
 
 
 def field_type(annotation: str) -> Type:
-    """Return the type of an annotation: bool, number, words of a Literal, or text; also if it is optional or may be a
-    list; else OBJECT."""
+    """Return the type of an annotation, which may be optional or a list: bool, number, words of a Literal, or text;
+    else OBJECT."""
     enum = words_of(annotation)
     if enum is not None and enum.type != "dtype":
         return Type("enum", tuple(w for w in enum.names if w != "none"))

@@ -206,7 +206,7 @@ def _grouped(pairs: Iterable[tuple[Key, Rule]]) -> dict[Key, tuple[Rule, ...]]:
 EXPERIMENT, EXECUTION, BENCHMARK = EFFECTS
 UNKNOWN = "unknown"
 GROUPS = (*EFFECTS, UNKNOWN)
-"""Every effect, and the answer if no rule names one."""
+"""Every effect, and `unknown` for what no rule names."""
 WORDS = (*axes.PINNED, *RUN, *VLM_WORDS, "model", "hardware", "target")
 """The keywords to which a plan assigns a value."""
 ENVIRONMENT = "env_vars"

@@ -1,8 +1,11 @@
 """The meshes and policies of a problem, with bounds on the prices of their layouts.
 
-Each mesh has a lower bound of its rank: its time with the fastest policies, its memory with the policies that use the
-least, and the minimum of the other keys. Bounds of prices also show which meshes cannot obey the laws on prices. No
-bound is above the true key.
+Each mesh has a lower bound of its rank: its time with the fastest policies, its memory with those that use the least,
+and the other keys at their least. Bounds of prices also show which meshes cannot obey the laws on them. No bound is
+above the true key.
+
+Two questions are answered without all meshes: which of them can hold their weights (`meshes_that_hold_weights`), and
+whether any works fast enough for the limits of the step time (`could_be_fast`).
 """
 
 from __future__ import annotations
@@ -13,33 +16,43 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
+from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES, WEIGHTS
 from moedsl.facts.symbols import MEMORY, SPARES
 from moedsl.rules.evaluators import Column
 from moedsl.solver.intervals import may_satisfy, required
 from moedsl.solver.laws import SECONDS, TIME, Compiled, Floats, Law, Mask, Table, obeyed
 from moedsl.solver.space import (
+    FIRST_BLOCK,
+    GUESSED,
     SLACK,
     Policies,
     Prices,
     by_meshes,
     extremes,
     graph_strength,
+    growing,
     least_memory_policies,
     least_memory_transport,
     mesh_table,
+    most_divided_first,
     policy_table,
+    share_of,
 )
 from moedsl.support import limits
 
 BATCH = 16_384
-"""Rows whose memory is bounded at a time; a row of a small table is repeated with many policies at once."""
+"""Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
+OF_ACTIVATIONS = ("recompute", "offload_modules")
+"""The policies of memory that do not change what a rank holds at any time of a step."""
+SEVERAL, SEVERAL_ROWS = 4, 1024
+"""The least policies and rows for which one bound of all policies refuses most rows before each is priced."""
 MOST_VALUES = 64
-"""Maximum combinations of the policies that a wish reads besides the mesh for which the wish is evaluated; the best is
-its bound."""
+"""Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
+MOST_KEPT = 0.5
+"""The largest share of weights for which only their meshes are enumerated, not all."""
 LEAST_TIME = "least_time"
 """The column with the minimum seconds of each mesh, if they are known."""
 
@@ -75,6 +88,55 @@ class BoundedSpace:
         return self.near if all(np.array_equal(mine[n], its[n]) for n in names) else None
 
     @cached_property
+    def meshes_that_hold_weights(self) -> Table:
+        """The legal meshes whose ranks may hold their weights and optimizer state; if most do, all of them."""
+        if self._same is not None:
+            return self._same.meshes_that_hold_weights
+        weights, held = self._weights
+        few = np.count_nonzero(held) <= MOST_KEPT * len(held)
+        return mesh_table(self.c, some=weights.take(held)) if few else self.legal
+
+    @property
+    def _holding(self) -> Table:
+        """The meshes that hold their weights, with their least seconds if those of all meshes are known."""
+        meshes = self.meshes_that_hold_weights
+        return meshes.with_columns(**{LEAST_TIME: self._times}) if self.timed and meshes is self.legal else meshes
+
+    @property
+    def could_hold(self) -> bool:
+        """Whether a rank of some mesh may hold its weights, gradients and optimizer state; false is certain."""
+        return bool(self._weights[1].any())
+
+    @cached_property
+    def _weights(self) -> tuple[Table, Mask]:
+        """What decides the weights of a rank in every legal mesh, with a mask of the rows that a rank may hold with the
+        policies that use the least memory; one row that it may hold if no law limits the memory."""
+        if self._same is not None:
+            return self._same._weights
+        caps = [law for law in self.c.laws if law.bounded - {TIME}]
+        if not caps:
+            return self.c.empty(), np.ones(1, dtype=bool)
+        table, shown = mesh_table(self.c, WEIGHTS), self.c.problem.program.hardware.shown
+        kept, names = np.zeros(table.rows, dtype=bool), [n for n in MEMORY_POLICIES if n not in OF_ACTIVATIONS]
+        policies = {tuple(some[n] for n in names): {n: some[n] for n in names} for some in self._frugal}
+        for may, group in by_meshes(self.c, table, [*policies.values()]):
+            for some in group:
+                held = self.prices.held(table.assume(**some))
+                bounds = {"peak_memory": held, **dict.fromkeys(SPARES, shown - held)}
+                kept |= may & may_satisfy(self.c.problem, caps, table, bounds, self._required)
+        return table, kept
+
+    @property
+    def _screened(self) -> bool:
+        """Whether this search, or one like it, has already tested which meshes hold their weights."""
+        return "_weights" in vars(self) or (self._same is not None and self._same._screened)
+
+    @property
+    def _same(self) -> BoundedSpace | None:
+        """A search of the same space under the same laws."""
+        return self.like if self.like is not None and self.like.c.laws is self.c.laws else None
+
+    @cached_property
     def _settled(self) -> dict[str, int]:
         """Return the policies that have one value in the whole space."""
         return {n: int(v[0]) for n, v in self.policies.axes.items() if len(v) and (v == v[0]).all()}
@@ -84,13 +146,13 @@ class BoundedSpace:
         """Return the legal meshes to search; if the rank reads memory, only those that could fit, with their minimum
         peak as a column."""
         if not self.legal.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
-            return self.legal
-        return self._could_fit(self.legal, "peak_memory")
+            return self.meshes_that_hold_weights if self._screened else self.legal
+        return self._could_fit(self._holding, "peak_memory")
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
-        """Return the minimum seconds of each mesh to search, over all policies; 0 if nothing reads the time."""
-        if not self._reads_time:
+        """The least seconds of each mesh to search with any policy; 0 if nothing reads them."""
+        if not any(w.needs & SECONDS for w in (*self.c.laws, *self.c.wishes, *self.c.ranks)):
             return np.zeros(self._meshes.rows)
         return self._times if self._meshes is self.legal else self._least_time(self._meshes)
 
@@ -99,15 +161,64 @@ class BoundedSpace:
         """Return the minimum seconds of each legal mesh, over all policies."""
         return self._least_time(self.legal) if self.like is None else self.like._times
 
-    @cached_property
-    def _reads_time(self) -> bool:
-        """Whether a law or the ranking reads the time of a step."""
-        return any(w.needs & SECONDS for w in (*self.c.laws, *self.c.wishes, *self.c.ranks))
-
     @property
     def least_seconds(self) -> float:
         """Return a lower bound of the step time of any legal layout, whether it fits or not."""
         return float(self._times.min())
+
+    @property
+    def timed(self) -> bool:
+        """Whether the least seconds of all legal meshes are known already."""
+        return "_times" in vars(self) or (self.like is not None and self.like.timed)
+
+    @property
+    def could_be_fast(self) -> bool:
+        """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain. True where
+        the seconds of all meshes are known already.
+
+        The meshes are first judged without VPP, by the work of their microbatches; those with the least are timed
+        first.
+        """
+        if not self._time_limits or self.timed:
+            return True
+        table = mesh_table(self.c, [name for name in MESH if name != "vpp"])
+        if not table.rows:
+            return False
+        most = table.assume(vpp=int(self.c.problem.domains["vpp"].max()))
+        each = (self.prices.work(most.assume(**some)) for some in self.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES))
+        seconds = functools.reduce(np.minimum, each)
+        least = (seconds + self.prices.overhead) * (1 - SLACK) - SLACK  # a price is in whole nanoseconds
+        left = np.flatnonzero(self._could_obey(self._time_limits, table, TIME, least))
+        for at in growing(left[np.argsort(seconds[left], kind="stable")]):
+            meshes = mesh_table(self.c, some=table.take(at))
+            if meshes.rows:
+                least = self._least_time(meshes) * (1 - SLACK)
+                if self._could_obey(self._time_limits, meshes, TIME, least).any():
+                    return True
+        return False
+
+    @cached_property
+    def _time_limits(self) -> list[Law]:
+        return [law for law in self.c.laws if TIME in law.bounded]
+
+    def could_fit(self) -> bool:
+        """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
+        return self._some_fit(self.meshes_that_hold_weights, most_divided_first(self.meshes_that_hold_weights))
+
+    @property
+    def seems_full(self) -> bool:
+        """Whether the space is large, and of some of its meshes not even the most divided fit in memory."""
+        if self.legal.rows <= FIRST_BLOCK:
+            return False
+        some = np.arange(0, self.legal.rows, self.legal.rows // FIRST_BLOCK)
+        return not self._some_fit(self.legal, [some[np.argsort(share_of(self.legal.take(some)))[:GUESSED]]])
+
+    def _some_fit(self, meshes: Table, parts: Iterable[NDArray[np.intp]]) -> bool:
+        """Whether one of some meshes at some positions fits in memory with the policies that use the least, in any
+        time."""
+        in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if TIME not in w.bounded))
+        space = BoundedSpace(in_any_time, self.prices, self)
+        return any(space._capped(meshes.take(at), self._frugal, ()).rows for at in parts)
 
     def _could_fit(self, meshes: Table, *prices: str) -> Table:
         """Return the meshes that obey the laws with the settled policies, and fit with the policies that use the least
@@ -115,20 +226,20 @@ class BoundedSpace:
         return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), self._frugal, prices)
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
-        """Return the rows whose bounds of time, and of memory with any of the policies, obey the laws that cap them.
-
-        Time comes first, because other bounds may need it, then the limits that the run states.
-        """
+        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them: what is
+        known first, then the limits that the run states."""
         limits.go_on()
         bounded = {name for law in self.c.laws for name in law.bounded}
-        stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded}
-        for name in sorted(bounded, key=lambda name: (name != TIME, name not in stated, name)):
+        stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded} - {TIME}
+        joint = any({TIME} < law.bounded for law in self.c.laws)  # then the seconds are a part of each other bound
+        known = {TIME} if joint or LEAST_TIME in table.axes else set[str]()
+        for name in sorted(bounded, key=lambda name: (name not in known, name not in stated, name)):
             caps = [law for law in self.c.laws if name in law.bounded]
             if not table.rows:
                 break
             if name == TIME:
                 seconds = (self._least_times if MEMORY_POLICIES[0] in table.axes else self._least_time)(table)
-                table = table.with_columns(**{LEAST_TIME: seconds})
+                table = table.with_columns(**{LEAST_TIME: seconds}) if joint else table
                 table = table.take(self._could_obey(caps, table, TIME, seconds * (1 - SLACK)))
             else:
                 table = table.take(self._within_caps(caps, name, table, policies))
@@ -139,6 +250,9 @@ class BoundedSpace:
         kept = np.zeros(table.rows, dtype=bool)
         for may, group in by_meshes(self.c, table, policies):
             left = np.flatnonzero(may & ~kept)
+            if len(group) >= SEVERAL and len(left) >= SEVERAL_ROWS:
+                rest = table.take(left)
+                left = left[self._could_obey(caps, rest, price, self._memory_price(price, rest, group))]
             for some in _batches(group, len(left)):
                 rest = table.take(left)
                 good = self._could_obey(caps, rest, price, self._best_with(price, rest, some))
@@ -175,11 +289,17 @@ class BoundedSpace:
         best dispatcher."""
         if not table.rows:
             return np.empty(0)
-        rows = _with_each(table, policies)
+        each = {n: np.array([some[n] for some in policies]) for n in policies[0]}
+        rows = table.assume(**policies[0]) if len(policies) == 1 else table.times(each)
+        best = np.minimum if price == "peak_memory" else np.maximum
+        return best.reduce(self._memory_price(price, rows).reshape(table.rows, len(policies)), axis=1)
+
+    def _memory_price(self, price: str, rows: Table, policies: Policies = ()) -> NDArray[np.floating[Any]]:
+        """A price of memory of each row with the best dispatcher; with some policies, a bound of it with any."""
         if price == "peak_memory":
-            return self.prices.memory(rows).reshape(table.rows, len(policies)).min(axis=1)
-        left = self.prices.spare(rows, SPARES[price], self.c.problem.domains["dispatcher"].tolist())
-        return left.reshape(table.rows, len(policies)).max(axis=1)
+            return self.prices.memory(rows, policies=policies)
+        dispatchers = self.c.problem.domains["dispatcher"].tolist()
+        return self.prices.spare(rows, SPARES[price], dispatchers, policies)
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """Return the minimum seconds of each mesh, over all policies."""
@@ -257,13 +377,6 @@ def _batches(policies: Policies, rows: int) -> Iterator[Policies]:
     """Yield the policies in batches, small enough to price each of `rows` rows with a whole batch."""
     size = max(1, BATCH // max(1, rows))
     return (policies[at : at + size] for at in range(0, len(policies), size))
-
-
-def _with_each(table: Table, policies: Policies) -> Table:
-    """Return every row with each of the policies."""
-    if len(policies) == 1:
-        return table.assume(**policies[0])
-    return table.times({n: np.array([some[n] for some in policies]) for n in policies[0]})
 
 
 def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[str, NDArray[np.floating[Any]]]:

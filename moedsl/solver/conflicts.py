@@ -208,7 +208,7 @@ def _explain(background: list[T], delta: list[T], soft: list[T], test: Callable[
 
 
 CHUNKS = (64, 4096, 65_536)
-"""Rows of the first, second and later chunks: most searches find a layout early or the space is small."""
+"""Rows of the first, second and later chunks; the first are small because most searches find a layout early."""
 Domains = Mapping[str, NDArray[np.int64]]
 
 

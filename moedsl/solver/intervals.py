@@ -32,8 +32,8 @@ def may_satisfy(
 ) -> Mask:
     """Return a mask of the rows that could obey every law.
 
-    `bounds` are the minimum peak and step time, and the maximum spare memory; a score is never below the step time. In
-    the `required` cases spare memory is not negative.
+    `bounds` has a minimum peak or step time, or a maximum spare memory; a score is never below the step time. In the
+    `required` cases spare memory is not negative.
     """
     prices: dict[str, Interval] = dict.fromkeys(required, (0.0, np.inf))
     shown = problem.program.hardware.shown if any(name in _AT_LEAST_BEST for name in prices) else np.inf
@@ -183,4 +183,4 @@ _OF: Mapping[str, Callable[[Interval, Interval], Interval]] = {
     "/": _quotient,
     "//": lambda a, b: (np.floor((q := _quotient(a, b))[0]) - 1, np.floor(q[1])),  # it may have been rounded up
 }
-"""The interval function of each operator whose interval follows from those of its sides."""
+"""The interval function of each operator that can compute its interval from the intervals of its sides."""

@@ -94,7 +94,15 @@ class Table(dict[str, Column]):
             return self
         if not columns:
             return self.without_axes()
-        return Table(columns, self._fixed, self._lets).take(np.sort(_first_of_each([*columns.values()])))
+        key, size = np.zeros(self.rows, dtype=np.int64), 1
+        for column in columns.values():
+            low, span = int(column.min()), int(np.ptp(column)) + 1
+            if size * span > MOST_KEYS:
+                values, key = np.unique(key, return_inverse=True)
+                size = len(values)
+            key, size = key * span + (column - low), size * span
+        first = np.sort(np.unique(key, return_index=True)[1])
+        return Table(columns, self._fixed, self._lets).take(first)
 
     def times(self, other: Mapping[str, NDArray[np.int64]]) -> Table:
         """Combine every row with every row of another table."""
@@ -116,18 +124,6 @@ def different(column: NDArray[Any]) -> NDArray[Any]:
     plan."""
     ordered = np.sort(column)
     return np.append(ordered[:1], ordered[1:][ordered[1:] != ordered[:-1]])
-
-
-def _first_of_each(columns: Sequence[Column]) -> NDArray[np.intp]:
-    """Return the first position of each combination of values in columns of integers."""
-    key, size = np.zeros(len(columns[0]), dtype=np.int64), 1
-    for column in columns:
-        low, span = int(column.min()), int(np.ptp(column)) + 1
-        if size * span > MOST_KEYS:
-            values, key = np.unique(key, return_inverse=True)
-            size = len(values)
-        key, size = key * span + (column - low), size * span
-    return np.unique(key, return_index=True)[1]
 
 
 @frozen
@@ -255,7 +251,7 @@ def obeyed(laws: Iterable[Law], table: Table) -> Mask:
 
 
 def obeying(table: Table, laws: Iterable[Law]) -> Table:
-    """Filter a table by laws; masks are joined first because copying columns is slower."""
+    """Keep the rows that obey some laws; masks are joined first because copying columns is slower."""
     return table.take(obeyed(laws, table))
 
 

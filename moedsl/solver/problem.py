@@ -62,8 +62,20 @@ def facts(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Pro
 
 
 def _facts(program: Program, gpus: int, overrides: Mapping[str, Any]) -> tuple[Problem, _Known]:
-    """Return `facts`, and what is known for the number of GPUs that sets the batch."""
-    values, rules, known = _defaulted(program, _fixed(program, gpus, overrides), overrides)
+    """`facts`, and what is known on the GPUs that the batch is stated for."""
+    values, p = _fixed(program, gpus, overrides), program
+    # The values that may have defaults, with the rules of the defaults; None for a value that the run states
+    run = {"seq": overrides.get("seq", p.seq) or None, "global_batch": overrides.get("global_batch", p.batch)}
+    run |= {"pack": p.samples.pack if p.samples else False}
+    run |= {name: p.versions.get(name) for name in releases.PRODUCTS.values()}
+    known, rules = _Known(p, {**values, "gpus": p.batch_gpus or values["gpus"]}), dict[str, Rule | None]()
+    for name, stated in run.items():
+        rule = rules[name] = None if stated is not None else first_of(p.named("default", name), known.env)
+        assert stated is not None or rule is not None, f"the stdlib gives no default for {name}"
+        value: Any = stated if rule is None else evaluate(rule.expr, known.env)
+        value = value if isinstance(value, bool) else int(value)
+        known.add({name: value})
+        values = {**values, name: value}
     defaults = {name: rules[name] for name in ("seq", "global_batch", "pack")}
     return Problem(
         program,
@@ -116,27 +128,6 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
         "data": "mock" if p.data == "mock" else "real",
         "shapes": shapes(p.sets),
     }
-
-
-def _defaulted(
-    p: Program, values: Values, overrides: Mapping[str, Any]
-) -> tuple[Values, dict[str, Rule | None], _Known]:
-    """Add the values that may have defaults, with the rules of the defaults (None for a value that the run states).
-
-    What is returned as known is for the number of GPUs that sets the batch.
-    """
-    run = {"seq": overrides.get("seq", p.seq) or None, "global_batch": overrides.get("global_batch", p.batch)}
-    run |= {"pack": p.samples.pack if p.samples else False}
-    run |= {name: p.versions.get(name) for name in releases.PRODUCTS.values()}
-    known, origins = _Known(p, {**values, "gpus": p.batch_gpus or values["gpus"]}), dict[str, Rule | None]()
-    for name, stated in run.items():
-        rule = origins[name] = None if stated is not None else first_of(p.named("default", name), known.env)
-        assert stated is not None or rule is not None, f"the stdlib gives no default for {name}"
-        value: Any = stated if rule is None else evaluate(rule.expr, known.env)
-        value = value if isinstance(value, bool) else int(value)
-        known.add({name: value})
-        values = {**values, name: value}
-    return values, origins, known
 
 
 class _Known:

@@ -110,9 +110,9 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
 
 
 def _other_words(c: Chosen, m: Member, freed: Solution) -> Iterator[Row]:
-    """Yield the best layout with each other word of a pin with which one fits.
+    """Yield the best layout for each other value of the pin `m`, if a layout fits with that value.
 
-    Only for axes of which the `freed` problem (without the pin) tries a single word, such as a number format.
+    Only for axes of which the `freed` problem (without the pin) tries a single value, such as a number format.
     """
     axis, p, gpus = axes.BY_NAME.get(m.key), c.problem.program, c.problem.gpus
     if m.kind != "pin" or axis is None or axis.kind != "enum" or freed.search is None:

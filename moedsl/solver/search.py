@@ -28,9 +28,9 @@ from moedsl.solver.laws import SECONDS, TIME, Floats, Law, Mask, Row, Table, as_
 from moedsl.solver.space import FIRST_BLOCK, GROWTH, LARGEST_CHUNK, SLACK, combinations_of, least_seconds
 
 FIRST_CHUNK = 2048
-"""Expanded rows in the first chunk."""
+"""Rows of the first chunk after expansion."""
 SPREAD = 12
-"""Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
+"""In a large space, meshes per row of the first chunk: there more meshes have a bound below the best row."""
 FEW = 16_384
 """Up to this number of combinations of meshes and policies, all are priced, because bounds would take longer."""
 POLICIES = frozenset(MEMORY_POLICIES + TRANSPORT_POLICIES)
@@ -131,8 +131,7 @@ class Search(BoundedSpace):
 
         The top k improve between chunks, so the memory of most meshes of a large space is never bounded.
         """
-        limits = [law for law in self.c.laws if TIME in law.bounded]
-        in_time = self._could_obey(limits, meshes, TIME, self._seconds * (1 - SLACK))
+        in_time = self._could_obey(self._time_limits, meshes, TIME, self._seconds * (1 - SLACK))
         able = [k.question.rows(meshes, frozenset(MESH)) & in_time for k in queries]
         sharp = bounds.copy() if len(queries) > 1 else bounds
 
@@ -222,20 +221,17 @@ class Search(BoundedSpace):
         for dropped in each:
             others = [factor for id, factor in factors.items() if id != dropped]
             scored = _times(table, others) if dropped in worth else table
-            self._keep(scored, [k for k in queries if k.question.dropped == dropped])
-
-    def _keep(self, table: Table, queries: Sequence[TopK]) -> None:
-        """Add the best row of each mesh to the top k of questions that drop the same advice."""
-        keys = ignoring(self._keys(table), queries[0].ignored)
-        columns = [*keys, *(table.axes[a.name] for a in axes.AXES)]
-        for k in queries:
-            mine = np.flatnonzero(k.question.rows(table))
-            if k.size == 1:
-                k.add([self._row(table, keys, int(i)) for i in least(columns, mine)])
-                continue
-            mine = mine[np.lexsort([column[mine] for column in reversed(columns)])]
-            _, first = np.unique(table.axes["mesh"][mine], return_index=True)
-            k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
+            alike = [k for k in queries if k.question.dropped == dropped]
+            keys = ignoring(self._keys(scored), alike[0].ignored)
+            columns = [*keys, *(scored.axes[a.name] for a in axes.AXES)]
+            for k in alike:
+                mine = np.flatnonzero(k.question.rows(scored))
+                if k.size == 1:
+                    k.add([self._row(scored, keys, int(i)) for i in least(columns, mine)])
+                    continue
+                mine = mine[np.lexsort([column[mine] for column in reversed(columns)])]
+                _, first = np.unique(scored.axes["mesh"][mine], return_index=True)
+                k.add([self._row(scored, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
 
     def _held(self, part: Table, policies: Table) -> Table:
         """Combine meshes with every policy of memory that the laws allow; column `mesh` is the position of the mesh."""
@@ -311,22 +307,18 @@ def in_turns(bounds: Floats, queries: Sequence[TopK], able: Sequence[Mask]) -> I
     alike: dict[tuple[bytes, int | None], list[TopK]] = {}
     for k, mask in zip(queries, able, strict=True):
         alike.setdefault((mask.tobytes(), k.ignored), []).append(k)
-    orders = [
-        _while_room(ks, bounds, _in_order(ignoring(bounds, ignored), np.frombuffer(mask, dtype=bool), size))
-        for (mask, ignored), ks in alike.items()
-    ]
+
+    def order(mask: bytes, ignored: int | None, ks: Sequence[TopK]) -> Iterator[NDArray[np.intp]]:
+        """The blocks of some questions, until none has room for the first position of one."""
+        blocks = _in_order(ignoring(bounds, ignored), np.frombuffer(mask, dtype=bool), size)
+        return itertools.takewhile(lambda at: any(k.room(bounds[:, at[:1]])[0] for k in ks), blocks)
+
+    orders = [order(*key, ks) for key, ks in alike.items()]
     while parts := [at for order in orders for at in itertools.islice(order, 1)]:
         block = different(np.concatenate(parts)) if len(parts) > 1 else parts[0]
         block = block[new[block]]
         new[block] = False
         yield block[np.lexsort(bounds[::-1, block])] if len(parts) > 1 else block
-
-
-def _while_room(
-    queries: Sequence[TopK], bounds: Floats, blocks: Iterable[NDArray[np.intp]]
-) -> Iterator[NDArray[np.intp]]:
-    """Yield the blocks until no question has room for the first position of one."""
-    return itertools.takewhile(lambda at: any(k.room(bounds[:, at[:1]])[0] for k in queries), blocks)
 
 
 def _in_order(bounds: Floats, mask: Mask, size: int = FIRST_BLOCK) -> Iterator[NDArray[np.intp]]:
@@ -380,8 +372,8 @@ class Answer:
     row: Row | None
     legal: int
     least_needed: float
-    """Without a row: the minimum bytes that any legal mesh needs in the case of the memory estimate that must fit.
-    Infinite with a row, or without a legal mesh."""
+    """Minimum bytes that any legal mesh needs in the case of the memory estimate that must fit, if there is no row;
+    infinite if there is a row or no legal mesh."""
 
 
 @define

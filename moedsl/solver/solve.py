@@ -83,12 +83,13 @@ class Chosen:
 
 @frozen
 class NoLayout:
-    """A program without a layout: on the GPUs that it names, with their problem `at`, or on any number."""
+    """A program without a layout: on the GPUs that it names, whose problem is `at`, or on any number, with `at`
+    None."""
 
     program: Program
     at: Chosen | None
     legal: int = 0
-    """The largest number of GPUs with a legal layout, none of which fits; 0 if no number has one."""
+    """The largest number of GPUs with a legal layout, although no layout fits; 0 if no number has one."""
 
 
 def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
@@ -133,16 +134,21 @@ def solve(p: Program, gpus: int, keep: int = KEEP, like: Search | None = None, *
     if not keep:
         return _compiled(p, gpus, keep, overrides, like)
 
-    def run(case: str, like: Search | None) -> Chosen:
-        c = _compiled(p, gpus, keep, {**overrides, "must_fit": case}, like)
-        return evolve(c, solution=c.search.run())
+    def on(case: str, like: Search | None) -> Chosen:
+        return _compiled(p, gpus, keep, {**overrides, "must_fit": case}, like)
 
     first, *others = [overrides["must_fit"]] if "must_fit" in overrides else cases(p)
-    chosen = run(first, like)
+    chosen = on(first, like)
+    if others and chosen.search.seems_full and not fit_is_read(p):
+        least = on(others[-1], chosen.search)  # a layout needs the least memory in the last case
+        if not least.search.could_fit():
+            return evolve(least, solution=evolve(least.solution, legal=least.search.legal.rows))
+    chosen = evolve(chosen, solution=chosen.search.run())
     for case in others:
         if chosen.solution.rows or not chosen.solution.legal:  # without a legal mesh, no case has a layout
             break
-        chosen = run(case, chosen.search)
+        chosen = on(case, chosen.search)
+        chosen = evolve(chosen, solution=chosen.search.run())
     return chosen
 
 

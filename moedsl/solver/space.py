@@ -29,9 +29,11 @@ MOST_POLICIES = 1_000_000
 """Maximum combinations of policies, all of which a search holds at once."""
 
 
-def mesh_table(c: Compiled) -> Table:
-    """Return all legal meshes."""
-    return _table(c, MESH, [law for law in c.laws if not law.priced])
+def mesh_table(c: Compiled, names: Sequence[str] = MESH, some: Table | None = None) -> Table:
+    """Enumerate all legal meshes, or the legal combinations of some of their axes; with `some`, those of its rows."""
+    known = frozenset[str]() if some is None else some.axes.keys()
+    laws = [law for law in c.laws if not law.priced and not (known and law.needs <= known)]
+    return _table(c, tuple(name for name in names if name not in known), laws, some=some)
 
 
 def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
@@ -39,9 +41,13 @@ def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
     return _table(c, names, [law for law in c.laws if law.needs and law.needs <= {*names}], MOST_POLICIES)
 
 
-def _table(c: Compiled, names: tuple[str, ...], laws: Sequence[Law], most: float = math.inf) -> Table:
-    """Combine the values of some axes that obey the laws on them; each law is checked once its axes are bound."""
-    table, bound, pending = c.empty(), frozenset[str](), laws
+def _table(
+    c: Compiled, names: tuple[str, ...], laws: Sequence[Law], most: float = math.inf, some: Table | None = None
+) -> Table:
+    """Combine the values of some axes that obey the laws on them, each law as soon as its axes are bound; with `some`,
+    its rows with them."""
+    table = c.empty() if some is None else some
+    bound, pending = frozenset(table.axes), laws
     for name in names:
         domain = c.problem.domains[name]
         domain = domain if name in axes.POLICY else np.sort(domain)
@@ -78,10 +84,19 @@ GUESSED, DIVIDED_GROWTH = 64, 64
 
 
 def most_divided_first(meshes: Table) -> Iterator[NDArray[np.intp]]:
-    """Yield the meshes in growing parts, first those that probably need the least memory on a rank: those that divide a
-    step into the most pieces."""
-    share = meshes.axes["micro_batch"] / np.prod([meshes.axes[name] for name in SIZES], axis=0, dtype=np.float64)
-    left, size = np.argsort(share, kind="stable"), GUESSED
+    """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
+    return growing(np.argsort(share_of(meshes), kind="stable"))
+
+
+def share_of(meshes: Table) -> NDArray[np.floating[Any]]:
+    """About the share of a step that each rank of a mesh holds: it is smallest where a step is in the most pieces."""
+    pieces = np.prod([meshes.axes[name] for name in SIZES], axis=0, dtype=np.float64)
+    return np.asarray(meshes.axes["micro_batch"] / pieces)
+
+
+def growing(left: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Split positions into growing parts."""
+    size = GUESSED
     while len(left):
         yield left[:size]
         left, size = left[size:], size * DIVIDED_GROWTH
@@ -104,13 +119,20 @@ SETTLED = tuple(n for n in axes.POLICY if n not in (*FASTER, *OPEN, "cuda_graph"
 class Prices(Protocol):
     """The interface of a cost model for the search: bytes and seconds for whole columns."""
 
-    def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+    def memory(self, cols: Mapping[str, Column], *, policies: Policies = ()) -> NDArray[np.floating[Any]]: ...
+
+    def held(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
     def spare(
-        self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = ()
+        self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = (), policies: Policies = ()
     ) -> NDArray[np.floating[Any]]: ...
 
     def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    def work(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    @property
+    def overhead(self) -> float: ...
 
 
 def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
@@ -177,22 +199,15 @@ FULL = axes.BY_NAME["recompute"].encode("full")
 
 
 def least_memory_policies(c: Compiled, policies: Table) -> list[dict[str, int]]:
-    """Return the policies that can use the least memory.
-
-    A combination of memory policies counts unless another is known to use less on every mesh that may have it; each is
-    combined with the transport policies that use the least.
-    """
-    held, cheaper = policies.distinct(MEMORY_POLICIES), _with_cheaper(c, policies)
-    legal = {tuple(some.values()) for some in held.each()}
-    least = [some for some, others in cheaper if legal.isdisjoint(others)]
-    return [{**low, **some} for some in least for low in least_memory_transport(c.problem.domains)]
-
-
-def _with_cheaper(c: Compiled, policies: Table) -> list[tuple[dict[str, int], set[tuple[int, ...]]]]:
-    """Return each combination of memory policies, with changes of one policy that never use more, legal or not."""
+    """The policies that can use the least memory: of those of what memory holds, each for which no other is known to
+    use less on every mesh that may have it, with the moves that use the least."""
     held = policies.distinct(MEMORY_POLICIES)
     values = {name: different(held.axes[name]).tolist() for name in held.axes if not reading(c, name, MESH)}
-    return [(some, {tuple({**some, **v}.values()) for v in _cheaper(some, values)}) for some in held.each()]
+    legal = {tuple(some.values()) for some in held.each()}
+    # each with its changes of one policy that never use more, legal or not
+    cheaper = ((some, {tuple({**some, **v}.values()) for v in _cheaper(some, values)}) for some in held.each())
+    least = [some for some, others in cheaper if legal.isdisjoint(others)]
+    return [{**low, **some} for some in least for low in least_memory_transport(c.problem.domains)]
 
 
 def _cheaper(some: Mapping[str, int], values: Mapping[str, list[int]]) -> Iterator[dict[str, int]]:

@@ -73,7 +73,7 @@ class Seen:
 
     names: tuple[str, ...]
     factor: Floats = field(eq=False)
-    """The covariance of the logs of the constants is this times its transpose."""
+    """The covariance of the logs of the constants is `factor` times its transpose."""
     families: tuple[str, ...]
     """The families of attention (`family`) of the MoE runs."""
     on: tuple[str, ...]
@@ -252,7 +252,7 @@ def unlike(cost: Cost, seen: Seen, constants: float, launched: float) -> Iterato
 
 
 def apart(cost: Cost, slope: Floats) -> Floats:
-    """Return the smallest difference between two steps that the estimate can tell, as a log, by row.
+    """Return the smallest difference between two steps that the estimate can distinguish, as a log, by row.
 
     `slope` is the difference between their rows of `leaning`: two layouts of a run share most of their errors.
     """
@@ -260,7 +260,7 @@ def apart(cost: Cost, slope: Floats) -> Floats:
 
 
 MOST = 0.03
-"""Maximum share of the step time to give up for nearness; the estimate cannot tell apart layouts this close."""
+"""Maximum share of the step time to give up for nearness; the estimate cannot distinguish layouts this close."""
 NEAR = 1.0
 """Maximum doublings of mesh sizes between a layout and one that has run, for the layout to count as near."""
 RUNS = "calibration/published.jsonl"

@@ -10,6 +10,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.cost import Cost, flops, memory, parameters, pipeline, rows, step
+from moedsl.cost.estimate import _ALONE
 from moedsl.cost.rows import FEW, Known, Table
 from moedsl.facts.axes import BY_NAME
 from tests.helpers import rotation
@@ -281,6 +282,25 @@ def test_the_layers_of_many_rows_are_priced_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("moedsl.cost.rows.CHUNK", 500)
     assert cost.time(cols).tolist() == whole
     assert max(priced[1:]) <= 500 and sum(priced[1:]) == priced[0]
+
+
+POLICIES = [{"recompute": r, "offload": o, "sharding": s} for r in (0, 3, 128) for o in (0, 1) for s in (0, 1)]
+
+
+@pytest.mark.parametrize("key", OF_EACH_KIND.values(), ids=OF_EACH_KIND)
+def test_the_least_memory_on_other_gpus_follows_from_what_is_kept(key: str) -> None:
+    """It bounds what each policy needs there, as if nothing were known of other numbers of GPUs."""
+    some = {name: column for name, column in priced_rows(60, seed=11).items() if name not in POLICIES[0]}
+    costs = [Cost(model(key), hardware("gb200"), gpus, 4096, gpus) for gpus in (512, 640)]
+    for cost in costs:
+        least = cost.memory(some, policies=POLICIES)
+        each = np.array([cost.memory({**some, **policy}) for policy in POLICIES])
+        assert np.all(least <= each.min(axis=0))
+        one_by_one = np.min([cost.memory(some, policies=[policy]) for policy in POLICIES], axis=0)
+        assert np.all(least <= one_by_one)
+        finite = np.isfinite(each[0])
+        assert np.all(one_by_one[finite] > 0.9 * each.min(axis=0)[finite])
+    assert [*_ALONE].count(evolve(costs[0], gpus=1, global_batch=1)) == 1
 
 
 # ----------------------------------------------------------------

@@ -27,7 +27,12 @@ class FakePrices:
     shown: float
     """Bytes of the GPU."""
 
-    def memory(self, c: Columns) -> NDArray[np.float64]:
+    def held(self, c: Columns) -> NDArray[np.float64]:
+        return 0.95 * self._state(c)
+
+    def memory(self, c: Columns, policies: Sequence[Mapping[str, int]] = ()) -> NDArray[np.float64]:
+        if policies:
+            return np.min([self.memory({**c, **policy}) for policy in policies], axis=0)
         m = self.model
         kept = 1 - 0.1 * np.minimum(_members(c["recompute"]), 5) - 0.6 * (np.asarray(c["recompute"]) >> 7 & 1)
         activations = self.seq * c["micro_batch"] / c["tp"] / c["cp"] * m.hidden * m.layers * 40 * kept
@@ -40,10 +45,25 @@ class FakePrices:
         edp = self.gpus / (c["ep"] * c["etp"] * c["pp"])
         return np.asarray((experts + dense) * (6 + np.where(np.equal(c["offload"], 1), 0, 12) / edp), float)
 
-    def spare(self, c: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> NDArray[np.float64]:
+    def spare(
+        self,
+        c: Columns,
+        case: str = "high",
+        dispatchers: Sequence[int] = (),
+        policies: Sequence[Mapping[str, int]] = (),
+    ) -> NDArray[np.float64]:
+        if policies:
+            return np.max([self.spare({**c, **policy}, case, dispatchers) for policy in policies], axis=0)
         share = {"low": 0.95, "best": 1.05, "high": 1.15}[case]
         least = min(dispatchers) if dispatchers else np.asarray(c["dispatcher"], float)
         return self.shown - share * self.memory(c) - 1e9 * least
+
+    def work(self, c: Columns) -> NDArray[np.float64]:
+        return self.time(c)
+
+    @property
+    def overhead(self) -> float:
+        return 0.0
 
     def time(self, c: Columns) -> NDArray[np.float64]:
         m = self.model

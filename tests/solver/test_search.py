@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any
 from unittest import mock
 
@@ -19,11 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
 from moedsl.facts import axes
-from moedsl.facts.axes import BY_NAME, MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
+from moedsl.facts.axes import BY_NAME, MEMORY_POLICIES, MESH, TRANSPORT_POLICIES, WEIGHTS
+from moedsl.facts.machines import gpu_counts as counts
 from moedsl.facts.symbols import CASES, SPARES
 from moedsl.rules.check.program import Program
 from moedsl.solver.bounded_space import memory_prices
-from moedsl.solver.laws import Law, Mask, Table, compile_problem, obeying
+from moedsl.solver.fits import _joined, least_seconds
+from moedsl.solver.laws import Law, Mask, Table, compile_problem, obeyed, obeying
 from moedsl.solver.neighbours import judged
 from moedsl.solver.problem import Problem, lower
 from moedsl.solver.search import Question, Search, Solution, TopK, least
@@ -128,6 +131,11 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     for name in SPARES:
         more = rows[name] - rows[f"end_of_{name}"]
         assert np.all(more[np.isfinite(more)] <= 1), (name, _worst(rows, -more))
+    assert np.all(search.prices.held(rows) <= rows["peak_memory"] * np.where(rows["peak_memory"] < np.inf, 1, np.inf))
+    shown = search.c.problem.program.hardware.shown
+    assert all(np.all(shown - search.prices.held(rows) >= rows[name]) for name in SPARES)
+    most = rows.with_columns(vpp=np.full(rows.rows, meshes.axes["vpp"].max()))
+    assert np.all(search.prices.work(most) + search.prices.overhead <= rows["step_time"] * (1 + 1e-12))
     for key, bound in zip(search._keys(rows), bounds, strict=True):
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
 
@@ -284,8 +292,8 @@ def test_a_peak_that_no_rule_reads_is_priced_for_the_kept_rows() -> None:
     priced: list[int] = []
 
     class Counted(Cost):
-        def memory(self, cols, way=None):  # type: ignore[no-untyped-def]
-            found = super().memory(cols, way)
+        def memory(self, cols, way=None, policies=()):  # type: ignore[no-untyped-def]
+            found = super().memory(cols, way, policies)
             priced.append(len(found))
             return found
 
@@ -300,11 +308,64 @@ def test_a_peak_that_no_rule_reads_is_priced_for_the_kept_rows() -> None:
     assert sum(priced) <= 4 < found.run().priced
 
 
+# What is said of several numbers of GPUs at once holds on each of them, for every legal row of a sample.
+
+OF_PIPES = [n for n in MESH if BY_NAME[n].mesh == "pipeline"]
+ONE = "glm5_744b; vr200 x 512; scale first; batch 1"
+FROM_100 = f"qwen3_30b_a3b; h100 x 48; throughput first; rules r when gpus > 100 {{ require few: tp * pp == 1 {WHY} }}"
+
+
+@pytest.mark.parametrize("text", [*rotation.some("numbers of GPUs", WIDE, 1), FROM_100, ONE])
+def test_no_row_of_any_number_is_better_than_their_bound(text: str) -> None:
+    p = program(text)
+    problems = [lower(p, n) for n in islice(counts(p.hardware, above=p.gpus or 8), 1, 24, 6)]
+    joined, seconds = _joined(problems), least_seconds(problems)
+    assert joined is not None and min(seconds) > 0
+    policies, rows = policy_table(joined.c, MEMORY_POLICIES + TRANSPORT_POLICIES), 0
+    for n, fastest in zip((x.gpus for x in problems), seconds, strict=True):
+        c = solve(p, n, keep=0)
+        for names in (WEIGHTS, OF_PIPES, [n for n in MESH if n not in OF_PIPES]):
+            table = mesh_table(c.compiled, names)
+            laws = [w for w in joined.c.laws if not w.priced and w.needs <= {*table.axes}]
+            assert obeyed(laws, table.without_axes().with_columns(**table.axes)).all()
+        meshes = mesh_table(c.compiled)
+        some = meshes.take(np.random.default_rng(n).permutation(meshes.rows)[:60]).times(policies.axes)
+        some = obeying(some, [w for w in c.compiled.laws if not w.priced])
+        assert np.all(c.cost.time(some) >= fastest)
+        rows += some.rows
+    assert rows
+
+
+def test_with_fewer_microbatches_than_stages_the_bubble_is_that_without_vpp() -> None:
+    """The bound of all numbers together is then as sharp as that of the work of each number's own meshes."""
+    p = program(f"{ONE}; require step_time < 0.1")
+    problems = [lower(p, n) for n in islice(counts(p.hardware, above=512), 0, 32, 8)]
+    for x, fastest in zip(problems, least_seconds(problems), strict=True):
+        search = solve(p, x.gpus, keep=0).search
+        some = next(iter(search.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES)))
+        work = search.prices.work(search.legal.assume(**some)).min() + search.prices.overhead
+        assert 0.1 < fastest <= work < fastest * 1.001
+    allowed = program(f'{ONE}; allow batch.interleaved_microbatches because "a test"')
+    assert least_seconds([lower(allowed, 1152)])[0] < least_seconds([lower(p, 1152)])[0] / 2
+
+
 TIGHT = [
     "qwen3_vl_235b_a22b; gb300 x 512; throughput first; require peak_memory < 12 GB",
     "deepseek_v3; h100 x 128; throughput first; risk oom",
     "qwen3_30b_a3b; h100 x 16; throughput first; require peak_memory < 30 GB",
 ]
+
+
+@pytest.mark.parametrize("text", TIGHT)
+def test_the_meshes_of_the_best_layouts_hold_their_weights(text: str) -> None:
+    p = program(text)
+    assert p.gpus
+    found = solve(p, p.gpus)
+    some, legal = found.search.meshes_that_hold_weights, found.search.legal
+    assert found.search.could_hold and some.rows < legal.rows
+    assert {tuple(mesh[n] for n in MESH) for mesh in some.each()} >= {
+        tuple(row.codes[n] for n in MESH) for row in found.solution.rows
+    }
 
 
 # ----------------------------------------------------------------

@@ -41,7 +41,7 @@ from moedsl.support.source import Span
 REFERENCE_VLM = "reference_vlm"
 """The stdlib profile that names the model for a `vlm` run without a model."""
 MOST_RANKS = 1_000_000
-"""The most GPUs and the largest size of an axis: products of four still fit a column's integer."""
+"""Maximum GPUs and maximum size of an axis: the product of four such sizes still fits a column's integer."""
 MOST = 1 << 40
 """Maximum of any other number."""
 SUBJECTS = ("recipe", "launch", "trace")
@@ -51,7 +51,7 @@ WORDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "phase": (axes.PHASES, "fit"), "task": (TASKS, "pretrain"), "routing": (ROUTINGS, "natural"),
     "risk": (RISKS, "none"), "precision": (PRECISIONS, ""),
 }  # fmt: skip
-"""The words that each one-word statement takes, and the word of a run without the statement."""
+"""The values of each statement that takes one word, and its value in a run without the statement."""
 
 
 def check(
@@ -219,7 +219,7 @@ class _Reader:
         return value
 
     def _word(self, key: str) -> str:
-        """Return the word of a statement, or the default if the run does not state it."""
+        """Return the value of a statement that takes one word, or the default if the run does not state it."""
         stmt, (words, default) = self.draft.fixed.get(key), WORDS[key]
         if stmt is None:
             return default

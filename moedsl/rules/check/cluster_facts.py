@@ -88,7 +88,7 @@ class Cluster:
     launcher: str = _fact("word", "srun", "slurm", words=LAUNCHERS)
     """srun starts one process per GPU; torchrun starts one per node, which starts the others."""
     container: str = _fact("text", "", "slurm", "kubeflow")
-    """The image of the job; without one, the job runs on the node itself."""
+    """The image of the job; empty: the job runs on the node itself."""
     mounts: tuple[str, ...] = _fact("mounts", (), "slurm", "kubeflow")
     """``/on/the/node:/in/the/container``, with ``:ro`` if it is read-only."""
     python: str = _fact("path", "", "slurm", "kubeflow")

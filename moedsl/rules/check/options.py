@@ -199,7 +199,7 @@ DATA_OPTIONS: Mapping[str, Kind] = {
 
 @frozen
 class Section:
-    """The fields of Bridge that a word of `resilience` stands for."""
+    """The fields of Bridge that a keyword of `resilience` stands for."""
 
     path: str
     """The section of Bridge's ConfigContainer."""
@@ -216,7 +216,7 @@ SECTIONS: Mapping[str, Section] = {
     "preemption": Section("train", {"exit_signal_handler": True}, ("exit_signal_handler_for_dataloader",)),
     "rerun_state_machine": Section("rerun_state_machine", {"rerun_mode": "validate_results"}),
 }
-"""The words of `resilience`: Bridge's names of its sections, and preemption, which NVIDIA's plugin is called."""
+"""The keywords of `resilience`: Bridge's names of its sections, and preemption, the name of NVIDIA's plugin."""
 
 
 def options(section: str) -> tuple[str, ...]:
@@ -294,8 +294,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*\w")
 def read_weights(
     stmt: ast.WeightsStmt | None, tunes: bool, sets: Mapping[str, Any], diagnostics: list[Diagnostic]
 ) -> tuple[str | None, Mapping[str, Any]]:
-    """Return the Hugging Face name of the weights (None without one), and the run's fields with the folder of the
-    weights added."""
+    """Return the name of the weights on Hugging Face (None if they are not from there), and the run's fields with the
+    folder of the weights added."""
     if stmt is None:
         return None, sets
     wrong: list[Diagnostic] = []

@@ -73,7 +73,7 @@ class Program:
     adapter: Adapter | None
     """The adapter that `task peft` trains; None for other tasks."""
     precision: str
-    """A word of the precision axis, fp8, or auto."""
+    """A value of the precision axis, fp8, or auto."""
     pins: Mapping[str, Pin]
     pipeline_layout: str | None
     rules: Rules = field(converter=Rules.of)
