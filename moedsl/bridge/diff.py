@@ -251,15 +251,12 @@ def text(d: Comparison) -> str:
 def _table(lines: Sequence[Difference]) -> Iterator[str]:
     width = max(len(x.name) for x in lines)
     for x in sorted(lines, key=lambda x: x.name.startswith("env_vars.")):
-        words = [_word(v) for v in (x.a, x.b)]
+        words = [
+            "none" if v is None else " ".join(map(str, v)) or "none" if isinstance(v, list) else axes.show(v)
+            for v in (x.a, x.b)
+        ]
         # write JSON if both values read alike, as null and an empty list do
         pair = " -> ".join(words if words[0] != words[1] else [json.dumps(v) for v in (x.a, x.b)])
         yield f"  {x.name.ljust(width)}  {pair}" + (f"  (alone: {x.alone})" if x.alone else "")
         if x.because and (x.effect == BENCHMARK or x.name in ("micro_batch", "train.micro_batch_size")):
             yield wrapped(x.because, " " * (width + 4), width=max(100, width + 64))
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(map(str, value)) or "none"
-    return "none" if value is None else axes.show(value)

@@ -100,7 +100,15 @@ def imported(target: str, gpu: str | None = None, world: int | None = None) -> I
         if made.result.failed:
             return refused(made)
         if server is None:
-            return finished(made, _without_bridge(made))
+            # predict the recipe of the program, from its plan and the defaults of Bridge's classes
+            r, decided = made.recipe, of_plan(made.result.plans[0])
+            effects = of_rules(made.result.programs[0].rules)
+            ours: dict[str, Any] = {}
+            for path, theirs in r.settled.items():
+                known = fields.lookup(path)
+                compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
+                ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
+            return finished(made, Resolved(r.file, resolved=ours, classes=r.classes))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
         return finished(made, server.resolve([written(made, folder)])[0])
 
@@ -150,9 +158,16 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
         changes = ", ".join(f"{n} {facts[n]}" for n in differing_facts(named, facts))
         return error("import.no_model:changed", model=named.name, changes=changes, values=values)
     s = stated(r, model)
+    # the keyword for the recipe's sample preprocessing, unless a plan would choose the same
+    reads = None
+    made = dataset_class(s.model.vision is not None, s.task, s.data is None)
+    if made == r.classes.get("dataset") and PREPROCESSING in r.settled:
+        of = {f"<{call.name}>": word for word, call in CHOICES[PREPROCESSING].items()}
+        stated_as = r.settled[PREPROCESSING]
+        reads = of.get(stated_as) if stated_as else unsaid_preprocessing(bool(r.settled.get("dataset.hf_dataset")))
     sets = {
         "model.mtp_num_layers": s.mtp,
-        PREPROCESSING: _preprocessing(r, s),
+        PREPROCESSING: None if reads == preprocessing(s.data or "", {}) else reads,
         _SAVE: as_written(_SAVE, r.settled.get(_SAVE)),
         _INTERVAL: r.settled.get(_INTERVAL) if r.settled.get(_SAVE) is not None else None,
     }
@@ -165,29 +180,6 @@ def planned(r: Recipe, s: Stated, below: Below) -> Draft:
     if not below.allow and any(d.id == "solve.does_not_fit" for d in result.diagnostics):
         return planned(r, s, evolve(below, allow=RuleId.FITS.value))
     return Draft(r, s, below, result)
-
-
-def _preprocessing(r: Recipe, s: Stated) -> str | None:
-    """Return the keyword for the recipe's sample preprocessing; None if a plan would choose the same."""
-    made = dataset_class(s.model.vision is not None, s.task, s.data is None)
-    if made != r.classes.get("dataset") or PREPROCESSING not in r.settled:
-        return None
-    of = {f"<{call.name}>": word for word, call in CHOICES[PREPROCESSING].items()}
-    stated_as = r.settled[PREPROCESSING]
-    word = of.get(stated_as) if stated_as else unsaid_preprocessing(bool(r.settled.get("dataset.hf_dataset")))
-    return None if word == preprocessing(s.data or "", {}) else word
-
-
-def _without_bridge(d: Draft) -> Resolved:
-    """Predict the recipe of the draft's program without Bridge, from its plan and the defaults of Bridge's classes."""
-    r, decided = d.recipe, of_plan(d.result.plans[0])
-    effects = of_rules(d.result.programs[0].rules)
-    ours: dict[str, Any] = {}
-    for path, theirs in r.settled.items():
-        known = fields.lookup(path)
-        compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
-        ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
-    return Resolved(r.file, resolved=ours, classes=r.classes)
 
 
 def written(d: Draft, folder: Path) -> Case:
@@ -333,7 +325,17 @@ def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str,
         moved = moved and not (section == "validation" and r.fields.get(f"train.{name}") is not None)
         # a section needs no statement: setting one of its fields builds it
         made = path in fields.absent() and path not in CHOICES and theirs is not None
-        if made or _alike(path, theirs, ours) or (moved and path not in decided):
+        if made or (moved and path not in decided):
+            continue
+        known, mine = fields.lookup(path), ours.resolved.get(path)
+        if path in CHOICES:
+            alike = _equal(theirs, mine)
+        elif known is None or path in ours.resolved or path.rpartition(".")[0] not in fields.absent():
+            alike = same(theirs, mine)
+        else:  # a section that the program lacks would be built with its defaults
+            default = None if known.default in ("factory", "required") else known.default
+            alike = same(theirs, None) and same(theirs, default)
+        if alike:
             continue
         if any(fnmatch.fnmatchcase(path, pattern) for pattern in unread):
             continue
@@ -346,17 +348,6 @@ def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str,
             continue
         if _moved(path, r.fields, r.settled) and not same(r.settled.get(path), ours.resolved.get(path)):
             yield owner, as_written(owner, theirs)
-
-
-def _alike(path: str, theirs: Any, ours: Resolved) -> bool:
-    """Whether the program already has this value; a section that it lacks would be built with its defaults."""
-    if path in CHOICES:
-        return _equal(theirs, ours.resolved.get(path))
-    known = fields.lookup(path)
-    if known is None or path in ours.resolved or path.rpartition(".")[0] not in fields.absent():
-        return same(theirs, ours.resolved.get(path))
-    default = None if known.default in ("factory", "required") else known.default
-    return same(theirs, None) and same(theirs, default)
 
 
 def _moved(path: str, before: Fields, after: Fields) -> bool:
@@ -406,8 +397,12 @@ def settled(d: Draft, below: Below, wanted: Mapping[str, Any]) -> Below:
     while True:
         tried = planned(d.recipe, d.stated, evolve(below, sets={**below.sets, **sets}))
         result = tried.result
-        errors = ((_set_field(x, result.source), x) for x in result.diagnostics if x.is_error)
-        rejected = {p: x for p, x in errors if p in sets}
+        rejected = dict[str, Diagnostic]()
+        for x in (x for x in result.diagnostics if x.is_error and x.labels):
+            span, source = x.labels[0].span, result.source
+            words = source.line(source.position(span.start)[0]).split() if span.file == source.name else []
+            if words[:1] == ["set"] and words[1] in sets:
+                rejected[words[1]] = x
         if not rejected and result.failed and below.env:
             more = [shown(f"env_vars.{n}", v) for n, v in below.env.items()]
             return settled(d, evolve(below, env={}, comments=(*below.comments, *more)), wanted)
@@ -416,12 +411,3 @@ def settled(d: Draft, below: Below, wanted: Mapping[str, Any]) -> Below:
         for p, x in rejected.items():
             cites = f" ({', '.join(x.cites)})" if x.cites else ""
             comments.append(f"{shown(p, sets.pop(p))}: {x.message.removeprefix(f'`{p}` ')}{cites}")
-
-
-def _set_field(d: Diagnostic, source: Source) -> str:
-    """Return the field of the `set` statement that a diagnostic points at; "" if it points at anything else."""
-    if not d.labels or d.labels[0].span.file != source.name:
-        return ""
-    line, _ = source.position(d.labels[0].span.start)
-    words = source.line(line).split()
-    return words[1] if words[:1] == ["set"] else ""

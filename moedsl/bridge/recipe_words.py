@@ -78,12 +78,26 @@ def stated(r: Recipe, model: Model) -> Stated:
         # all image datasets of Bridge are for fine-tuning, so only the function's name tells the task
         task = "sft" if "_sft_" in r.function else "pretrain"
     depth = r.get("model.mtp_num_layers") or 0
+    # The data and its samples: the path of its text, folder or images, or a Hugging Face dataset. A run can name one of
+    # Bridge's preset datasets or ORG/NAME. With a NullTokenizer the dataset is ignored: a benchmark may have one that
+    # it cannot read
+    text, folder, images = (r.get(f"dataset.{n}") for n in ("data_path", "dataset_root", "path"))
+    own, other, subset, split = (
+        r.get(f"dataset.hf_dataset.{n}") for n in ("dataset_name", "path_or_dataset", "subset", "split")
+    )
+    hub, packs = None, bool(r.get("dataset.enable_offline_packing"))
+    samples = Samples(pack=packs) if folder else None
+    if not isinstance(subset, list) and r.get("tokenizer.tokenizer_type") != "NullTokenizer":
+        hub = own if own in PRESETS else other if "/" in str(other) else None
+        samples = Samples("hf", packs, split=split, subset=subset) if hub else samples
+    data = text or folder or images or hub
+    data = data[0] if isinstance(data, list) and len(data) == 1 else data
     adapter = adapter_of(r)
     without_word = [a.name for a in axes.AXES if a.name not in values]
     return Stated(
         model=model, hardware=r.hardware.name, gpus=r.world, task=task, seq=known["seq"], batch=known["global_batch"],
         formats=formats, routing=known.get("routing", "natural"), frozen=tuple(sorted(known.get("vlm", ()))),
-        mtp=depth if depth != model.mtp_layers else None, **_data(r),
+        mtp=depth if depth != model.mtp_layers else None, data=data if isinstance(data, str) else None, samples=samples,
         layout={n: v for n, v in values.items() if n not in formats and axes.BY_NAME[n].is_on(v)} | _pipeline(r),
         adapter=adapter,
         unknown=(*without_word, *(["adapter"] if adapter is None and "peft" in r.classes else [])),
@@ -110,26 +124,6 @@ def differing_facts(m: Model, facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of a model's facts that differ from the recipe's."""
     own = {"has_vision": m.vision is not None}
     return (n for n in _IDENTITY if n in facts and own.get(n, getattr(m, n, None)) != facts[n])
-
-
-def _data(r: Recipe) -> dict[str, Any]:
-    """Read a recipe's data and samples: the path of its text, folder or images, or a Hugging Face dataset.
-
-    A run can name one of Bridge's preset datasets or ORG/NAME. With a NullTokenizer the dataset is ignored: a benchmark
-    may have one that it cannot read.
-    """
-    text, folder, images = (r.get(f"dataset.{n}") for n in ("data_path", "dataset_root", "path"))
-    own, other, subset, split = (
-        r.get(f"dataset.hf_dataset.{n}") for n in ("dataset_name", "path_or_dataset", "subset", "split")
-    )
-    hub, packs = None, bool(r.get("dataset.enable_offline_packing"))
-    samples = Samples(pack=packs) if folder else None
-    if not isinstance(subset, list) and r.get("tokenizer.tokenizer_type") != "NullTokenizer":
-        hub = own if own in PRESETS else other if "/" in str(other) else None
-        samples = Samples("hf", packs, split=split, subset=subset) if hub else samples
-    found = text or folder or images or hub
-    found = found[0] if isinstance(found, list) and len(found) == 1 else found
-    return {"data": found if isinstance(found, str) else None, "samples": samples}
 
 
 def _pipeline(r: Recipe) -> dict[str, str]:

@@ -151,10 +151,6 @@ _NUM_SMS = "model.moe_flex_dispatcher_num_sms"
 """The field for the SMs of the dispatcher; a release without it has one field per dispatcher."""
 
 
-def _own_sms(dispatcher: str) -> Value:
-    return lambda w: w.policy.dispatcher == dispatcher and not w.has(_NUM_SMS)
-
-
 def _full(w: Planned) -> bool:
     return "full" in w.policy.recompute
 
@@ -219,20 +215,12 @@ def _gathers(w: Planned) -> bool:
 
 
 _TE_RANDOM_STATE = ("model.use_te_rng_tracker", "rng.te_rng_tracker")
-
-
-def _te_random_state(w: Planned) -> bool:
-    """Whether to use Transformer Engine's random state, as graphs need; Bridge turns both fields on if one is (bridge
-    training/config.py:1276)."""
-    return bool(w.policy.cuda_graph) or any(w.own.get(path) for path in _TE_RANDOM_STATE)
+"""The fields for Transformer Engine's random state, which graphs need; Bridge turns both on if one is (bridge
+training/config.py:1276)."""
 
 
 def _moment(w: Planned) -> Dtype:
     return Dtype("float32" if w.policy.moments == "fp32" else "bfloat16")
-
-
-def _main_grads(w: Planned) -> Dtype:
-    return Dtype("bfloat16" if _aware(w) and w.policy.grad_reduce == "bf16" else "float32")
 
 
 def _per_token(w: Planned) -> bool:
@@ -252,27 +240,13 @@ def _has_adapter(w: Planned) -> bool:
     return w.adapter is not None
 
 
-def _of_adapter(name: str) -> Value:
-    return lambda w: w.adapter.kwargs[name] if w.adapter else None
-
-
 def _from_jsonl(w: Planned) -> bool:
     return w.dataset.name in ("GPTSFTDatasetConfig", "FinetuningDatasetConfig")
 
 
-def _of_packing(path: str) -> Value:
-    """Return a function for a packing field of the dataset; packing is off if the dataset does not state it."""
-    section, _, name = path.rpartition(".")
-    return lambda w: w.dataset.kwargs[section].kwargs[name] if section else w.dataset.kwargs.get(name, False)
-
-
-def _of_source(name: str) -> Value:
-    """Return a function for a field of the Hugging Face data set."""
-    return lambda w: w.dataset.kwargs["hf_dataset"].kwargs.get(name)
-
-
-def _packs(w: Planned) -> bool:
-    return "offline_packing_specs" in w.dataset.kwargs
+def _of_dataset(section: str, name: str) -> Value:
+    """Return a function for a field of the Hugging Face data set or of the packing, which the dataset must have."""
+    return lambda w: w.dataset.kwargs[section].kwargs.get(name)
 
 
 def _steps(w: Planned) -> int | None:
@@ -280,35 +254,6 @@ def _steps(w: Planned) -> int | None:
     if w.own.get("train.num_epochs") is not None:
         return None
     return 50 if w.mock else COMMON[w.task].values["train.train_iters"]
-
-
-def _validation_batch(w: Planned) -> int:
-    return common.smallest_validation_batch(w.batch.micro_batch, w.layout.dp, w.layout.pp, w.layout.vpp)
-
-
-def _segmented(w: Planned) -> bool:
-    """Whether a hybrid's pattern states its stages (core models/hybrid/hybrid_layer_allocation.py:372); Bridge appends
-    the blocks of MTP (bridge models/hybrid/hybrid_provider.py:207).
-    """
-    return w.hybrid and bool(w.layout.pipeline_layout)
-
-
-def _without_mtp(w: Planned) -> bool:
-    """Whether the MTP pattern must be cleared: with a pattern, the last stage has MTP even at a depth of 0 (core
-    models/hybrid/hybrid_model.py:215, core transformer/multi_token_prediction.py:653).
-    """
-    return w.hybrid and w.no_mtp
-
-
-def _no_depths(w: Planned) -> bool:
-    """Whether Bridge gives a model without MTP 0 depths, not None."""
-    return not w.hybrid and w.provided.get("mtp_num_layers") == 0 and "model.mtp_num_layers" not in w.own
-
-
-def _unrepeated(w: Planned) -> bool:
-    """Whether Bridge would build a block for each MTP depth of a hybrid, although its depths share one block."""
-    depths = w.own.get("model.mtp_num_layers", w.provided.get("mtp_num_layers"))
-    return w.hybrid and bool(depths) and not w.provided.get("mtp_use_repeated_layer")
 
 
 _REPEATED = "the depths of MTP share one block, as in the published model and since Bridge 0.6"
@@ -345,8 +290,24 @@ SECTIONS = (
                 lambda w: None if w.hybrid else w.layout.pipeline_layout,
                 why=_STAGES,
             ),
-            Row("pipeline_layout", "model.hybrid_layer_pattern", when=_segmented, why=_SEGMENTS),
-            Row(None, "model.mtp_num_layers", _const(None), _no_depths, _NO_DEPTHS),
+            # a hybrid's pattern states its stages (core models/hybrid/hybrid_layer_allocation.py:372); Bridge appends
+            # the blocks of MTP (bridge models/hybrid/hybrid_provider.py:207)
+            Row(
+                "pipeline_layout",
+                "model.hybrid_layer_pattern",
+                when=lambda w: w.hybrid and w.layout.pipeline_layout,
+                why=_SEGMENTS,
+            ),
+            # Bridge gives a model without MTP 0 depths, not None
+            Row(
+                None,
+                "model.mtp_num_layers",
+                _const(None),
+                lambda w: (
+                    not w.hybrid and w.provided.get("mtp_num_layers") == 0 and "model.mtp_num_layers" not in w.own
+                ),
+                _NO_DEPTHS,
+            ),
             Row("ep", "model.expert_model_parallel_size", back=read_back.size("model.expert_model_parallel_size")),
             Row(
                 "etp",
@@ -362,13 +323,29 @@ SECTIONS = (
             Row("data", "dataset", lambda w: w.dataset),
             Row("data", "dataset.path", when=lambda w: w.dataset.name == BY_FUNCTION),
             *(
-                Row("data", f"dataset.hf_dataset.{n}", _of_source(n), lambda w: "hf_dataset" in w.dataset.kwargs)
+                Row(
+                    "data",
+                    f"dataset.hf_dataset.{n}",
+                    _of_dataset("hf_dataset", n),
+                    lambda w: "hf_dataset" in w.dataset.kwargs,
+                )
                 for n in ("dataset_name", "path_or_dataset", "split", "subset")
             ),
             Row("seq", "dataset.seq_length"),
-            Row("pack", "dataset.enable_offline_packing", _of_packing("enable_offline_packing"), _from_jsonl),
+            # off if the dataset does not state it
+            Row(
+                "pack",
+                "dataset.enable_offline_packing",
+                lambda w: w.dataset.kwargs.get("enable_offline_packing", False),
+                _from_jsonl,
+            ),
             *(
-                Row("pack", f"dataset.offline_packing_specs.{n}", _of_packing(f"offline_packing_specs.{n}"), _packs)
+                Row(
+                    "pack",
+                    f"dataset.offline_packing_specs.{n}",
+                    _of_dataset("offline_packing_specs", n),
+                    lambda w: "offline_packing_specs" in w.dataset.kwargs,
+                )
                 for n in ("packed_sequence_size", "pad_seq_to_mult")
             ),
             Row("micro_batch", "train.micro_batch_size", back=read_back.same("train.micro_batch_size")),
@@ -401,7 +378,12 @@ SECTIONS = (
             ),
             Row("dispatcher", _NUM_SMS, lambda w: _SMS[w.policy.dispatcher], lambda w: _flex(w) and w.has(_NUM_SMS)),
             *(
-                Row("dispatcher", f"model.moe_{name}_num_sms", _const(sms), _own_sms(name))
+                Row(
+                    "dispatcher",
+                    f"model.moe_{name}_num_sms",
+                    _const(sms),
+                    lambda w, name=name: w.policy.dispatcher == name and not w.has(_NUM_SMS),
+                )
                 for name, sms in _SMS.items()
             ),
             Row("dispatcher", "model.moe_shared_expert_overlap", _const(False)),
@@ -418,8 +400,21 @@ SECTIONS = (
         "Hybrid model: fields that Bridge sets differently",
         (
             Row(None, "model.attention_backend", _const(_FUSED_BACKEND), lambda w: w.hybrid, _FUSED),
-            Row(None, "model.mtp_hybrid_override_pattern", _const(None), _without_mtp, _NO_MTP),
-            Row(None, "model.mtp_use_repeated_layer", _const(True), _unrepeated, _REPEATED),
+            # with a pattern, the last stage has MTP even at a depth of 0 (core models/hybrid/hybrid_model.py:215, core
+            # transformer/multi_token_prediction.py:653)
+            Row(None, "model.mtp_hybrid_override_pattern", _const(None), lambda w: w.hybrid and w.no_mtp, _NO_MTP),
+            # Bridge would build a block for each MTP depth of a hybrid, although its depths share one block
+            Row(
+                None,
+                "model.mtp_use_repeated_layer",
+                _const(True),
+                lambda w: (
+                    w.hybrid
+                    and w.own.get("model.mtp_num_layers", w.provided.get("mtp_num_layers"))
+                    and not w.provided.get("mtp_use_repeated_layer")
+                ),
+                _REPEATED,
+            ),
         ),
     ),
     Section(
@@ -475,7 +470,10 @@ SECTIONS = (
                 lambda w: not w.has(_MODULES),
                 read=lambda w: w.policy.cuda_graph,
             ),
-            *(Row("cuda_graph", path, _te_random_state) for path in _TE_RANDOM_STATE),
+            *(
+                Row("cuda_graph", path, lambda w: bool(w.policy.cuda_graph) or any(map(w.own.get, _TE_RANDOM_STATE)))
+                for path in _TE_RANDOM_STATE
+            ),
             Row("cuda_graph", "rerun_state_machine.check_for_nan_in_loss", lambda w: not _whole_graph(w)),
             Row("cuda_graph", "ddp.check_for_nan_in_grad", lambda w: not _whole_graph(w)),
             # bridge perf_recipes/qwen/common.py:36
@@ -577,7 +575,11 @@ SECTIONS = (
             Row("moments", "optimizer.exp_avg_dtype", _moment, back=read_back.dtype("optimizer.exp_avg_dtype")),
             Row("moments", "optimizer.exp_avg_sq_dtype", _moment),
             Row("moments", "optimizer.main_params_dtype", _const(Dtype("float32"))),
-            Row("grad_reduce", "optimizer.main_grads_dtype", _main_grads),
+            Row(
+                "grad_reduce",
+                "optimizer.main_grads_dtype",
+                lambda w: Dtype("bfloat16" if _aware(w) and w.policy.grad_reduce == "bf16" else "float32"),
+            ),
             Row(
                 "offload",
                 "optimizer.optimizer_cpu_offload",
@@ -592,11 +594,7 @@ SECTIONS = (
         "Vision",
         tuple(
             Row(f"freeze_{ours}", f"model.freeze_{theirs}", when=lambda w: w.vision)
-            for ours, theirs in (
-                ("vision", "vision_model"),
-                ("projection", "vision_projection"),
-                ("language", "language_model"),
-            )
+            for ours, theirs in read_back.FROZEN.items()
         ),
     ),
     Section(
@@ -604,8 +602,8 @@ SECTIONS = (
         (
             Row("adapter", "peft", lambda w: w.adapter, _has_adapter),
             *(
-                Row("adapter", f"peft.{name}", _of_adapter(name), _has_adapter)
-                for name in ("dim", "alpha", "dropout", "target_modules")
+                Row("adapter", f"peft.{n}", lambda w, n=n: w.adapter.kwargs[n] if w.adapter else None, _has_adapter)
+                for n in ("dim", "alpha", "dropout", "target_modules")
             ),
         ),
     ),
@@ -619,7 +617,13 @@ SECTIONS = (
             Row(None, _WARMUP, lambda w: 10 if w.mock else COMMON[w.task].values[_WARMUP]),
             Row(None, common.ITERATIONS, lambda w: common.validation_iterations(w.task, w.mock)),
             Row(None, common.INTERVAL, lambda w: common.validation_interval(w.task)),
-            Row(None, common.BATCH, _validation_batch, _from_jsonl, _WHOLE_BATCH),
+            Row(
+                None,
+                common.BATCH,
+                lambda w: common.smallest_validation_batch(w.batch.micro_batch, w.layout.dp, w.layout.pp, w.layout.vpp),
+                _from_jsonl,
+                _WHOLE_BATCH,
+            ),
         ),
     ),
 )

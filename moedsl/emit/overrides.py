@@ -118,9 +118,26 @@ def overrides_text(plan: Plan) -> str:
     """Format one override per line, quoted for xargs, below comments on their use."""
     recipe, bridge = library_recipe(plan), plan.target.bridge
     if recipe is not None:
+        # If applicable, why the recipe is for another GPU or is not the one that the plan is compared with
+        other = (
+            f"{plan.shipped.name}, which the plan is compared with, is a benchmark: it would add settings of its own."
+            if plan.shipped
+            else "Bridge's benchmarks and functional tests for it, if any, would add settings of their own."
+        )
+        if plan.shipped and plan.shipped.name == recipe:
+            reasons = list[str]()
+        elif recipe in OTHER_GPUS.values() or plan.hardware == _LIBRARY_GPU:
+            reasons = [other] if plan.shipped else []
+        else:
+            reasons = [
+                f"That recipe is for {_LIBRARY_GPU}: Bridge {bridge} has no recipe to train this model on "
+                f"{plan.hardware}.",
+                other,
+                f"Parallelism, batch, precision, dispatcher, recompute and environment below are for {plan.hardware}.",
+            ]
         usage = [
             f"The plan as overrides of Megatron Bridge's recipe {recipe}.",
-            *_why_not_another(plan, recipe),
+            *reasons,
             "Fields that the plan does not decide (checkpoints, logging, initialisation) keep that recipe's values.",
             "recipe.py in this folder needs no other recipe. MEGATRON_BRIDGE is a checkout of Megatron Bridge:",
             command(plan, recipe),
@@ -185,22 +202,3 @@ def command(plan: Plan, recipe: str) -> str:
     step = family(plan.family).step_name
     words = [SCRIPT, "--recipe", recipe, *(["--step_func", step] if step != Family().step_name else [])]
     return f"grep -v '^#' overrides.txt | xargs torchrun --nproc-per-node gpu {' '.join(words)}"
-
-
-def _why_not_another(plan: Plan, recipe: str) -> list[str]:
-    """Explain, if applicable, why the recipe is for another GPU or is not the one that the plan is compared with."""
-    if plan.shipped and plan.shipped.name == recipe:
-        return []
-    other = (
-        f"{plan.shipped.name}, which the plan is compared with, is a benchmark: it would add settings of its own."
-        if plan.shipped
-        else "Bridge's benchmarks and functional tests for it, if any, would add settings of their own."
-    )
-    if recipe in OTHER_GPUS.values() or plan.hardware == _LIBRARY_GPU:
-        return [other] if plan.shipped else []
-    return [
-        f"That recipe is for {_LIBRARY_GPU}: Bridge {plan.target.bridge} has no recipe to train this model on "
-        f"{plan.hardware}.",
-        other,
-        f"Parallelism, batch, precision, dispatcher, recompute and environment below are for {plan.hardware}.",
-    ]

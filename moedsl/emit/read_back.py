@@ -6,6 +6,7 @@ Citations are to megatron-bridge 0.6.2 and megatron-core 0.19.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from attrs import field, frozen
@@ -182,17 +183,10 @@ def _data(r: Configuration) -> str | None:
     return "real" if r.get("dataset.blend") or r.get("dataset.data_path") else "mock"
 
 
-def _task(r: Configuration) -> str | None:
-    """Return the task, by adapter and dataset; a recipe for images is fine-tuning, whatever its name."""
-    if "peft" in r.classes:
-        return "peft"
-    kind = r.classes.get("dataset", "")
-    return None if not kind else "pretrain" if kind == "GPTDatasetConfig" else "sft"
-
-
-def _frozen(r: Configuration) -> frozenset[str]:
-    theirs = {"vision": "vision_model", "projection": "vision_projection", "language": "language_model"}
-    return frozenset(f"freeze_{ours}" for ours, name in theirs.items() if r.get(f"model.freeze_{name}"))
+_TASKS = {"": None, "GPTDatasetConfig": "pretrain"}
+"""The task of a dataset's class that is not for fine-tuning; without a class it is not known."""
+FROZEN = {"vision": "vision_model", "projection": "vision_projection", "language": "language_model"}
+"""The parts of a model for images that may be frozen, each with Bridge's name."""
 
 
 def adapter_of(r: Configuration) -> Adapter | None:
@@ -210,14 +204,18 @@ def _of_adapter(name: str, without: Any, *shown: str) -> Back:
     return Back(read, (*shown, "peft"), ())
 
 
-def _switch(field: str, unset: bool) -> Back:
-    return Back(lambda r: r.get(field, unset), (_MIXING if _MIXING in field else field,))
-
-
 OTHER: Mapping[str, Back] = {
     "data": Back(_data),
-    "task": Back(_task, ("peft", "dataset"), ()),
-    "vlm": Back(_frozen, ("model.freeze_vision_model",)),
+    # by the adapter and the dataset; a recipe for images is fine-tuning, whatever its name
+    "task": Back(
+        lambda r: "peft" if "peft" in r.classes else _TASKS.get(r.classes.get("dataset", ""), "sft"),
+        ("peft", "dataset"),
+        (),
+    ),
+    "vlm": Back(
+        lambda r: frozenset(f"freeze_{ours}" for ours, name in FROZEN.items() if r.get(f"model.freeze_{name}")),
+        ("model.freeze_vision_model",),
+    ),
     "adapter": _of_adapter("method", "none"),
     "adapter_rank": _of_adapter("rank", 0, "peft.dim"),
     "adapter_targets": _of_adapter("targets", frozenset[str](), "peft.target_modules"),
@@ -230,6 +228,9 @@ OTHER: Mapping[str, Back] = {
     "shapes": Back(lambda r: shapes(r.fields), tuple(field for field, _, _ in BY_FIELD)),
     "saves": Back(lambda r: r.get("checkpoint.save") is not None, ("checkpoint.save",)),
     "imports_weights": Back(lambda r: False),  # a recipe names a folder
-    **{word: _switch(field, unset) for word, (field, unset) in SWITCHES.items()},
+    **{
+        word: Back(partial(Configuration.get, name=field, otherwise=unset), (_MIXING if _MIXING in field else field,))
+        for word, (field, unset) in SWITCHES.items()
+    },
 }
 """The keywords that no row of the table writes as a field: for the task, the data, the adapter and so on."""

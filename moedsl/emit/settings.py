@@ -149,7 +149,15 @@ def stated(plan: Plan) -> Sections:
     every = dict(sections(plan))
     own = {s.path: s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)}
     found: Sections = []
-    for title, settings in [*every.items(), (_OUTPUT, _output(plan))]:
+    # The settings for saving and resuming checkpoints and for logging, unless a rule derives them
+    folder, derived = checkpoint_folder(plan), {path_of(name) for name in plan.derived}
+    start = "the imported weights" if plan.task in FINE_TUNES or fine_tuning.FIELD in plan.set else "scratch"
+    goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
+    why = goes_on if folder else "mock data needs no checkpoints"
+    saved = [Setting(f"checkpoint.{name}", folder, None, why) for name in ("save", "load")]
+    logged = [Setting("logger.log_interval", 1, None, _STEPS), Setting("logger.tensorboard_dir", None, None, _STEPS)]
+    output = [s for s in (*saved, *logged) if s.path not in derived]
+    for title, settings in [*every.items(), (_OUTPUT, output)]:
         found.append((title, []))
         for s in (inner for outer in settings for inner in _inside(plan, outer)):
             if isinstance(s.value, Call):
@@ -167,7 +175,15 @@ def stated(plan: Plan) -> Sections:
                     of = sections_of().get(path, {}).items()
                     known |= {f"{path}.{n}": f.get("others", {}).get(value.name, f["default"]) for n, f in of}
             known |= dict(arguments(s.path, s.value))
-    return [(title, settings) for title, settings in [*_together(plan, found), (SET, [*own.values()])] if settings]
+    # Move each decision's settings to the last heading that has one of them; a setting with its own reason stays
+    decisions = {d.name for d in plan.decisions}
+    home = {s.word or "": title for title, settings in found for s in settings if s.word in decisions and not s.why}
+    to = [(s, title, title if s.why else home.get(s.word or "", title)) for title, settings in found for s in settings]
+    together = [
+        (title, [s for moves in (False, True) for s, at, last in to if last == title and (at != last) == moves])
+        for title, _ in found
+    ]
+    return [(title, settings) for title, settings in [*together, (SET, [*own.values()])] if settings]
 
 
 def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
@@ -219,17 +235,6 @@ def _inside(plan: Plan, s: Setting) -> list[Setting]:
     return [Setting(f"dataset.{k}", v, s.word, _WHY.get(k, "")) for k, v in inside]
 
 
-def _together(plan: Plan, found: Sections) -> Sections:
-    """Move each decision's settings to the last heading that has one of them; a setting with its own reason stays."""
-    decisions = {d.name for d in plan.decisions}
-    home = {s.word or "": title for title, settings in found for s in settings if s.word in decisions and not s.why}
-    to = [(s, title, title if s.why else home.get(s.word or "", title)) for title, settings in found for s in settings]
-    return [
-        (title, [s for moves in (False, True) for s, at, last in to if last == title and (at != last) == moves])
-        for title, _ in found
-    ]
-
-
 _WHY = {"split": "with Bridge's 9999,8,2, a small corpus has nothing to validate or test on"}
 _OUTPUT = "Checkpoints and logs"
 _STEPS = "every step in the log, for `moedsl results`; TensorBoard only if the run file sets a folder"
@@ -239,17 +244,6 @@ def checkpoint_folder(plan: Plan) -> str | None:
     """Return the folder where a run saves and loads checkpoints; None if it saves none."""
     folder = plan.set.get("checkpoint.save")
     return folder if folder or is_mock(plan) else f"nemo_experiments/{function_name(plan)}/checkpoints"
-
-
-def _output(plan: Plan) -> list[Setting]:
-    """Return the settings for saving and resuming checkpoints and for logging, unless a rule derives them."""
-    folder, derived = checkpoint_folder(plan), {path_of(name) for name in plan.derived}
-    start = "the imported weights" if plan.task in FINE_TUNES or fine_tuning.FIELD in plan.set else "scratch"
-    goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
-    why = goes_on if folder else "mock data needs no checkpoints"
-    values = {"checkpoint.save": (folder, why), "checkpoint.load": (folder, why), "logger.log_interval": (1, _STEPS),
-              "logger.tensorboard_dir": (None, _STEPS)}  # fmt: skip
-    return [Setting(path, value, None, why) for path, (value, why) in values.items() if path not in derived]
 
 
 def function_name(plan: Plan) -> str:

@@ -45,12 +45,23 @@ def overview_text(e: Json) -> str:
         state = "holds" if r["applies"] and r["holds"] else "not applicable" if r["holds"] else "broken"
         own.append(f"  {state}  {r['text']} ({_named(r['values'])}), {place(r['at'])}")
         own += [paragraph(f"because: {r['because']}", "      ")] if r["because"] else []
+    # Advice that is not followed first, then followed, then in one paragraph each what has no cost or does not apply
+    advice = list[str]()
+    for state in ("not followed", "followed", "independent of the layout"):
+        for a in (a for a in e["advice"] if a["state"] == state and not _free(a)):
+            advice.append(f"  {state:<12}  {short(a['rule'])}{price(a)}")
+            because = f"{a['because'] or a['text']} ({'; '.join(a['cite']) or place(a['at'])})"
+            advice += [paragraph(because, "                ")] if state != "followed" else []
+    free = [short(a["rule"]) for a in e["advice"] if _free(a)]
+    advice += [paragraph(f"followed at no cost: {', '.join(free)}")] if free else []
+    idle = [short(a["rule"]) for a in e["advice"] if a["state"] == "not applicable"]
+    advice += [paragraph(f"not applicable: {', '.join(idle)}")] if idle else []
     allowed = [f"  {a['rule']}, {place(a['at'])}: {a['because'] or 'no reason given'}" for a in e["allowed"]]
     return _sections(
         [f"{run_line(e)}: {plan['step_time_s']:.2f} s a step, {plan['peak_gib']:.1f} GiB at the peak"],
         ["Decisions (`moedsl explain FILE NAME` explains one)", *table(rows, "l")],
         ["Required by the run file", *own] if own else [],
-        _advice(e["advice"]),
+        ["Advice and its price", *advice] if advice else [],
         ["Allowed by the run file", *allowed] if allowed else [],
     )
 
@@ -62,21 +73,6 @@ def _sections(*parts: Sequence[str]) -> str:
 
 def _named(values: Json) -> str:
     return ", ".join(f"{name} {word(value)}" for name, value in values.items())
-
-
-def _advice(advice: Sequence[Json]) -> list[str]:
-    """Print advice that is not followed, then advice that is followed, then what is not applicable in one paragraph."""
-    out: list[str] = []
-    for state in ("not followed", "followed", "independent of the layout"):
-        for a in (a for a in advice if a["state"] == state and not _free(a)):
-            out.append(f"  {state:<12}  {short(a['rule'])}{price(a)}")
-            because = f"{a['because'] or a['text']} ({'; '.join(a['cite']) or place(a['at'])})"
-            out += [paragraph(because, "                ")] if state != "followed" else []
-    free = [short(a["rule"]) for a in advice if _free(a)]
-    out += [paragraph(f"followed at no cost: {', '.join(free)}")] if free else []
-    idle = [short(a["rule"]) for a in advice if a["state"] == "not applicable"]
-    out += [paragraph(f"not applicable: {', '.join(idle)}")] if idle else []
-    return ["Advice and its price", *out] if out else []
 
 
 def _free(a: Json) -> bool:
@@ -152,8 +148,25 @@ def value_text(e: Json) -> str:
     for a in (a for a in e["advice"] if a["state"] != "not applicable"):
         advice.append(f"  {a['state']:<12}  {short(a['rule'])}: {a['text']}{price(a)}")
         advice.append(paragraph(why(a), " " * 16))
+    # The origin: a pin, a choice or a rule, then its reason, and the values that it comes from
+    o = e["origin"]
+    at = place(o["at"]) if o.get("at") else ""
+    if o["kind"] == "pinned":
+        origin = [f"  pinned at {at}: {o['at']['text']}"]
+    elif o["kind"] == "chosen":
+        origin = [f"  chosen by {o['rank']} among {', '.join(word(v) for v in o['among'])}"]
+        origin += [paragraph(o["near"], "    ")] if "near" in o else []
+    else:
+        origin = [f"  {o['kind']}" + (f" by {o['rule']}, {at}" if o.get("rule") else "")]
+    if o.get("because"):
+        origin.append(paragraph(("candidates: " if o["kind"] == "chosen" else "because: ") + o["because"], "    "))
+        origin += [paragraph(f"cite: {'; '.join(o['cite'])}", "    ")] if o["cite"] else []
+    origin += lines(o["tree"], "    ") if o.get("tree") and o["tree"]["parts"] else []
+    if o.get("when"):
+        first, *rest = lines(o["when"], "    ")
+        origin += [f"    when {first.strip()}", *rest]
     return _sections(
-        [*head, *_origin(e["origin"])],
+        [*head, *origin],
         [f"Instead of {word(e['value'])}", *table(cells, "l")] if cells else [],
         ["Advice", *advice] if advice else [],
         *_rules(e["rules"]),
@@ -199,26 +212,6 @@ def paragraph(text: str, indent: str = "  ") -> str:
 def run_line(e: Json) -> str:
     """Write the title: run, model, GPUs, sequence length and phase."""
     return f"{e['run']}: {e['model']} on {e['gpus']} {e['hardware']}, {tokens(e['seq'])} tokens, {e['phase']} first"
-
-
-def _origin(o: Json) -> list[str]:
-    at = place(o["at"]) if o.get("at") else ""
-    if o["kind"] == "pinned":
-        out = [f"  pinned at {at}: {o['at']['text']}"]
-    elif o["kind"] == "chosen":
-        out = [f"  chosen by {o['rank']} among {', '.join(word(v) for v in o['among'])}"]
-        out += [paragraph(o["near"], "    ")] if "near" in o else []
-    else:
-        by = f" by {o['rule']}, {at}" if o.get("rule") else ""
-        out = [f"  {o['kind']}{by}"]
-    if o.get("because"):
-        out.append(paragraph(("candidates: " if o["kind"] == "chosen" else "because: ") + o["because"], "    "))
-        out += [paragraph(f"cite: {'; '.join(o['cite'])}", "    ")] if o["cite"] else []
-    out += lines(o["tree"], "    ") if o.get("tree") and o["tree"]["parts"] else []
-    if o.get("when"):
-        first, *rest = lines(o["when"], "    ")
-        out += [f"    when {first.strip()}", *rest]
-    return out
 
 
 def place(at: Json) -> str:

@@ -200,7 +200,15 @@ def changes(chosen: Chosen, library: Library) -> list[Change]:
     half, odd = p.gpus // 2, f"{p.gpus} is an odd number" if p.gpus % 2 else None
     label = "half the GPUs" if odd else f"half the GPUs: {half} {p.hardware.name}"
     out.append(Change("gpus", label, None if odd else evolve(p, gpus=half), odd))
-    out += [*_hardware(p, library), *_seq(p)]
+    out += _hardware(p, library)
+    # Twice and half the sequence length, with the same tokens a step
+    assert p.batch is not None
+    step = p.batch * p.seq
+    for seq, word in ((p.seq * 2, "2x"), (p.seq // 2, "half")):
+        divides = seq > 0 and step % seq == 0 and (word == "2x" or p.seq % 2 == 0)
+        other = evolve(p, seq=seq, batch=step // seq) if divides else None
+        why = None if divides else f"the {step} tokens of a step do not divide into such sequences"
+        out.append(Change("seq", f"{word} the sequence: {tokens(seq)}", other, why))
     for r in reversed(releases.RELEASES):  # newest first
         if r.bridge != p.target:
             refused = families.why_unbuilt(p.model, r.bridge)
@@ -234,18 +242,6 @@ def _hardware(p: Program, library: Library) -> Iterator[Change]:
         if p.gpus >= node and same_nodes not in (p.gpus, 0) and same_nodes <= MOST_GPUS:
             label = f"{same_nodes} {name} ({counted(nodes, 'node')}, as now)"
             yield Change("hardware", label, evolve(p, hardware=h, gpus=same_nodes))
-
-
-def _seq(p: Program) -> Iterator[Change]:
-    """Yield twice and half the sequence length, with the same tokens a step."""
-    assert p.batch is not None
-    step = p.batch * p.seq
-    for seq, word in ((p.seq * 2, "2x"), (p.seq // 2, "half")):
-        label = f"{word} the sequence: {tokens(seq)}"
-        if seq == 0 or step % seq or (word == "half" and p.seq % 2):
-            yield Change("seq", label, None, f"the {step} tokens of a step do not divide into such sequences")
-        else:
-            yield Change("seq", label, evolve(p, seq=seq, batch=step // seq))
 
 
 def supported(chosen: Chosen) -> list[str]:

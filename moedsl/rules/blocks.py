@@ -77,24 +77,19 @@ def options(
         elif name in stated:
             found.append(error("check.twice:option", b.span, name=name, fixes=(Fix("Drop this one", DROP, b.span),)))
         elif (value := kind.read(b.value)) is None:
-            found.append(error("check.type:option", b.value.span, name=name, takes=kind.takes, help=_right(b, kind)))
+            # a value of the right kind: the word itself in quotes, or the switch that it means
+            word, right = b.value.id if isinstance(b.value, ast.Name) else "", ""
+            if kind.read is text and word:
+                right = f'"{word}"'
+            elif kind.read is switch:
+                right = _SWITCHES.get(str(b.value.value if isinstance(b.value, ast.Bool) else word).lower(), "")
+            help = Instead(f"write `{name}={right}`", right) if right else f"write `{kind.example}`"
+            found.append(error("check.type:option", b.value.span, name=name, takes=kind.takes, help=help))
         elif wrong := [*mistakes(b, value)]:
             found += wrong
         else:
             yield name, value
         stated.add(name)
-
-
-def _right(b: ast.Binding, kind: Kind) -> str:
-    """Return help with a value of the right kind: the word in quotes, the switch that it means, or an example."""
-    right = ""
-    if kind.read is text:
-        right = f'"{b.value.id}"' if isinstance(b.value, ast.Name) else ""
-    elif kind.read is switch:
-        word = b.value.id.lower() if isinstance(b.value, ast.Name) else ""
-        word = str(b.value.value).lower() if isinstance(b.value, ast.Bool) else word
-        right = _SWITCHES.get(word, "")
-    return Instead(f"write `{b.name.id}={right}`", right) if right else f"write `{kind.example}`"
 
 
 def suggest_or_list(word: str, known: Collection[str]) -> tuple[str, ...]:

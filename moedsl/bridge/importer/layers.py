@@ -390,7 +390,19 @@ class Pattern(Rule):
         return fields.present(self.word, self.listed) or (self.word, self.listed)
 
     def read(self, fields: Fields) -> str:
-        letters = [found for key in (self.word, self.listed) if (found := self._letters(fields, key)) is not None]
+        letters = list[str]()  # of each key that there is; "" after a refusal
+        for key in (self.word, self.listed):
+            if (value := fields.get(key)) is None:
+                continue
+            known = [*(LETTERS.values() if isinstance(value, str) else LETTERS)]
+            if not isinstance(value, str | list) or not value:
+                fields.refuse("import.wrong_type", key, f"expected a pattern of blocks, got {show(value)}")
+                letters.append("")
+            elif strange := sorted({show(v) for v in value if v not in known}):
+                fields.unsupported(key, f"{', '.join(strange)}: only blocks of {', '.join(known)} are supported")
+                letters.append("")
+            else:
+                letters.append(value if isinstance(value, str) else "".join(LETTERS[kind] for kind in value))
         if self.depths and not fields.config.get(self.depths):
             return ""
         if not letters:
@@ -398,21 +410,6 @@ class Pattern(Rule):
         if len(set(letters)) > 1:
             fields.unsupported(self.word, f"contradicts {self.listed}")
         return next(iter(letters), "")
-
-    def _letters(self, fields: Fields, key: str) -> str | None:
-        """Return the letters of one key; "" after a refusal, None if the key is absent."""
-        value = fields.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str | list) or not value:
-            fields.refuse("import.wrong_type", key, f"expected a pattern of blocks, got {show(value)}")
-            return ""
-        known = [*(LETTERS.values() if isinstance(value, str) else LETTERS)]
-        strange = sorted({show(v) for v in value if v not in known})
-        if strange:
-            fields.unsupported(key, f"{', '.join(strange)}: only blocks of {', '.join(known)} are supported")
-            return ""
-        return value if isinstance(value, str) else "".join(LETTERS[kind] for kind in value)
 
 
 @frozen

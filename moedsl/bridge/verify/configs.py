@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 from unittest.mock import patch
 
@@ -152,19 +152,20 @@ class Trace:
         for _ in range(2):  # the caller of the watched `__setattr__`
             frame = frame.f_back if frame is not None else None
         constructs = frame is not None and frame.f_code.co_name == "__init__"
-        if self._recipe and constructs and _is_default(target, name, value):
-            return
+        if self._recipe and constructs:  # a constructor that only sets a field to its default: then no line sets it
+            field = getattr(target, "__dataclass_fields__", {}).get(name)
+            absent = dataclasses.MISSING
+            if field is not None and (field.default is not absent or field.default_factory is not absent):
+                plain = type(value) in (bool, int, float, str)
+                if value is field.default or (plain and value == field.default):
+                    return
         if name == "moe_token_dispatcher_type":
             # the backend that Bridge's helper was called with, if the helper makes this assignment (bridge
             # training/flex_dispatcher_backend.py:34)
             near = [f for f in (frame, frame.f_back if frame is not None else None) if f is not None]
             helper = next((f for f in near if f.f_code.co_name == "apply_flex_dispatcher_backend"), None)
             self._asked[id(target)] = helper.f_locals.get("moe_flex_dispatcher_backend") if helper else None
-        if places := tuple(self._places(frame)):
-            self._seen[id(target)] = target
-            self._set[id(target), name] = places
-
-    def _places(self, frame: FrameType | None) -> Iterator[Place]:
+        places = list[Place]()
         while frame is not None:
             file = frame.f_code.co_filename
             if file not in self._ours:
@@ -173,8 +174,11 @@ class Trace:
                 # without a recipe: any line but this recorder's and those of generated constructors
                 self._ours[file] = own if self._recipe else not file.startswith((__file__, "<"))
             if self._ours[file]:
-                yield file, frame.f_lineno
+                places.append((file, frame.f_lineno))
             frame = frame.f_back
+        if places:
+            self._seen[id(target)] = target
+            self._set[id(target), name] = tuple(places)
 
     def places(self, config: Any) -> dict[str, tuple[Place, ...]]:
         """Return the lines that last set each dotted field of `config`: the innermost one first, then its callers."""
@@ -196,14 +200,6 @@ def writer(places: Mapping[str, tuple[Place, ...]], field: str) -> str:
         return ""
     file, line = found[0]
     return STAND_IN if file.startswith(OWN) else f"{file.split('site-packages/')[-1]}:{line}"
-
-
-def _is_default(target: Any, name: str, value: Any) -> bool:
-    """Whether a constructor only sets a field to its default: then no line sets it."""
-    field = getattr(target, "__dataclass_fields__", {}).get(name)
-    if field is None or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
-        return False
-    return value is field.default or (type(value) in (bool, int, float, str) and value == field.default)
 
 
 @contextmanager

@@ -184,7 +184,16 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
             for chunk in chunks:
                 whole.update(_unique(chunk, groups))
             look(chunks, groups)
-        described = [_chunk(chunk) for chunk in chunks]
+        # Count the dense and expert parameters of each model chunk, its decoder layers and its `mtp` blocks
+        described: list[dict[str, int]] = []
+        for chunk in chunks:
+            sizes = {"dense": 0, "expert": 0}
+            for name, parameter in chunk.named_parameters():  # `allreduce` marks experts only if EP > 1
+                sizes["expert" if ".experts." in name else "dense"] += parameter.numel()
+            language = getattr(chunk, "language_model", chunk)
+            mtp = getattr(language, "mtp", None)
+            layers = {"layers": len(language.decoder.layers), "mtp": len(mtp.layers) if mtp is not None else 0}
+            described.append(sizes | layers)
         total = {kind: sum(c[kind] for c in described) for kind in ("dense", "expert")}
         stages.append({"stage": stage, "rank": rank, **total, "chunks": described})
     return stages, sum(whole.values())
@@ -209,16 +218,6 @@ def prepare(model: Any) -> None:
     model.init_model_with_meta_device = True
     model.gradient_accumulation_fusion = False
     model.fp8_param = model.fp4_param = False
-
-
-def _chunk(model: Any) -> dict[str, int]:
-    """Count the dense and expert parameters of one model chunk, its decoder layers and its `mtp` blocks."""
-    sizes = {"dense": 0, "expert": 0}
-    for name, parameter in model.named_parameters():  # `allreduce` marks experts only if EP > 1
-        sizes["expert" if ".experts." in name else "dense"] += parameter.numel()
-    language = getattr(model, "language_model", model)
-    mtp = getattr(language, "mtp", None)
-    return sizes | {"layers": len(language.decoder.layers), "mtp": len(mtp.layers) if mtp is not None else 0}
 
 
 def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:

@@ -27,24 +27,21 @@ def compile(a: Namespace) -> int:
     result = compiled(a, a.stop_after or "plan", notes=prints_notes(a))
     if a.stop_after is None:
         _write(a, result)
-    show(a, result, _next(a, result))
-    return 0
-
-
-def _next(a: Namespace, result: Result) -> list[Command]:
-    """Return the commands to run after the files are written."""
+    # The commands to run after the files are written
     plan = result.plans[0]
     recipe = Path(a.output) / (plan.name if len(result.plans) > 1 else "") / "recipe.py"
     ranks = min(plan.gpus, plan.device.gpus_per_node)
-    verify = (f"moedsl verify {quote(a.output)}", "ask the real Megatron Bridge")
+    commands: list[Command] = [(f"moedsl verify {quote(a.output)}", "ask the real Megatron Bridge")]
     if a.emit != "launch":
-        return [verify, (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node")]
-    commands: list[Command] = [verify]
-    if any(p.hub_weights is not None for p in result.plans):  # the job of launch.py expects the weights to be there
-        program = f"-e {quote(a.expression)}" if a.expression is not None else quote(a.file)
-        command = f"moedsl weights import {program} --cluster {quote(a.cluster or '')}".removesuffix(" ''")
-        commands.append((command, "first, unless the weights are there"))
-    return [*commands, (f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster")]
+        commands.append((f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node"))
+    else:
+        if any(p.hub_weights is not None for p in result.plans):  # a job of launch.py expects them to be there
+            program = f"-e {quote(a.expression)}" if a.expression is not None else quote(a.file)
+            command = f"moedsl weights import {program} --cluster {quote(a.cluster or '')}".removesuffix(" ''")
+            commands.append((command, "first, unless the weights are there"))
+        commands.append((f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster"))
+    show(a, result, commands)
+    return 0
 
 
 def _write(a: Namespace, result: Result) -> None:

@@ -27,7 +27,6 @@ from moedsl.facts.axes import pairs
 from moedsl.lang import reader
 from moedsl.lang.parser import parse
 from moedsl.planner.experiment import settings
-from moedsl.planner.plan import Plan
 from moedsl.rules import collect
 from moedsl.rules.library import Library, use
 from moedsl.runs import gap as gaps
@@ -156,7 +155,18 @@ def memory(a: Namespace) -> int:
     given = [snapshot.Given.of(text) for text in a.snapshots]
     each: list[dict[str, Any]] = []
     for one in given:
-        devices = console.accepted(_read_snapshot(one.path))
+        at = Label(Span(str(one.path), 0, 0))
+        if Path(os.path.realpath(one.path)).is_fifo():  # a pipe of the shell has no name there, and is read
+            raise Refused([error("read.special", at, path=one.path)])
+        try:
+            with one.path.open("rb") as stream:
+                devices = [m for m in snapshot.devices(snapshot.load(stream)) if m.peak]
+        except OSError as e:
+            raise Refused([refused(one.path, e, "name one snapshot in it")]) from e
+        except snapshot.NoSnapshot as e:
+            raise Refused([error("memory.snapshot", at, path=one.path, problem=e)]) from e
+        if not devices:
+            raise Refused([error("memory.empty", at, path=one.path)])
         each += [snapshot.report(one, m, classes) for m in devices]
     plans = planned.plans if planned else ()
     wrong: list[Diagnostic] = []
@@ -170,23 +180,6 @@ def memory(a: Namespace) -> int:
         r["plans"] = [snapshot.compare(r, p) for p in plans]
     console.print_answer(a, {"version": 1, "devices": each}, lambda: snapshot.text(each), end="")
     return 0
-
-
-def _read_snapshot(path: Path) -> list[snapshot.Memory] | Diagnostic:
-    """Read the memory of each device in a snapshot, or say why it cannot be read."""
-    at = Label(Span(str(path), 0, 0))
-    if Path(os.path.realpath(path)).is_fifo():  # a shell's pipe has no file as its real path, and is read
-        return error("read.special", at, path=path)
-    try:
-        with path.open("rb") as stream:
-            found = snapshot.devices(snapshot.load(stream))
-    except OSError as e:
-        return refused(path, e, "name one snapshot in it")
-    except snapshot.NoSnapshot as e:
-        return error("memory.snapshot", at, path=path, problem=e)
-    if not any(m.peak for m in found):
-        return error("memory.empty", at, path=path)
-    return [m for m in found if m.peak]
 
 
 _FOLLOWING = ("dp", "num_microbatches", "pipeline_layout")
@@ -206,7 +199,16 @@ def gap(a: Namespace) -> int:
         stated, chosen = result.plans[0], result.chosen[0]
         state = State(chosen.cost, chosen.solution.rows[0].codes)
         found = [d for d in found if d.id != DAMAGED]
-        found += [d for r in runs if r.plan and (d := _another(r.plan, stated, r.plan_file, a.run))]
+        # report where the plan that ran, which is next to the log, differs from the plan of `--run`
+        for r, ran in ((r, r.plan) for r in runs if r.plan is not None):
+            ours, theirs = (
+                {"model": p.model, "hardware": p.hardware, "gpus": p.gpus, **settings(p.layout, p.batch, p.policy)}
+                for p in (ran, stated)
+            )
+            if different := [n for n in ours if ours[n] != theirs.get(n)]:
+                names = [n for n in different if n not in _FOLLOWING] or different
+                said = {who: pairs({n: v.get(n) for n in names}) for who, v in (("theirs", theirs), ("ours", ours))}
+                found.append(error("gap.other_run", file=a.run, plan_file=r.plan_file, **said))
         runs = [evolve(r, plan=stated) for r in runs]
     console.stop_on(found)
     each = [_gap_of(r, state, a.warmup) for r in runs]
@@ -217,21 +219,6 @@ def gap(a: Namespace) -> int:
     data = {"version": 1, "runs": reports}
     console.print_answer(a, data, lambda: "\n".join([*map(gaps.text, reports), next]))
     return 0
-
-
-def _another(ran: Plan, stated: Plan, ran_file: Path | None, file: str) -> Diagnostic | None:
-    """Report where the plan that ran, which is next to the log, differs from the plan of `--run`."""
-    # each plan's machines, sizes and policies
-    ours, theirs = (
-        {"model": p.model, "hardware": p.hardware, "gpus": p.gpus, **settings(p.layout, p.batch, p.policy)}
-        for p in (ran, stated)
-    )
-    different = [n for n in ours if ours[n] != theirs.get(n)]
-    if not different:
-        return None
-    names = [n for n in different if n not in _FOLLOWING] or different
-    said = {who: pairs({n: v.get(n) for n in names}) for who, v in (("theirs", theirs), ("ours", ours))}
-    return error("gap.other_run", file=file, plan_file=ran_file, **said)
 
 
 def _gap_of(run: Run, state: State | None, warmup: int | None) -> dict[str, object] | list[Diagnostic]:

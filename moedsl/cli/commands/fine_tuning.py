@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 
 from moedsl.cli import console
@@ -36,11 +35,19 @@ def weights(a: Namespace) -> int:
         return 1
     result = console.compiled(a, "plan")
     cluster, found = cluster_rules.choose(result.library, launch.asked(a.cluster))
-    jobs: list[Job] = []
+    jobs, wrong = list[Job](), list[Diagnostic]()
     if cluster is not None:
         planned, more = launch.jobs(result, cluster, a.run)
-        if a.action == "export":
-            jobs, wrong = _exports(a, planned)
+        if a.action == "export" and len(planned) > 1:  # the folder is for one model
+            text, names = "the file has several runs, and one is exported", ", ".join(j.plan.name for j in planned)
+            wrong.append(error("launch.no_run", text, help=f"give `--run NAME`: {names}"))
+        elif a.action == "export":
+            for job in planned:
+                if checkpoint := a.checkpoint or job.plan.set.get("checkpoint.save"):
+                    jobs.append(script.export_job(job, str(checkpoint), a.to))
+                else:
+                    text, help = "the run names no folder of its checkpoints", "give `--from FOLDER`"
+                    wrong.append(error("launch.weights", text, help=help))
         else:
             jobs = launch.imports(planned)
             text, help = "no run names weights of Hugging Face", 'write `task sft` and `weights hf "ORG/NAME"`'
@@ -55,20 +62,6 @@ def weights(a: Namespace) -> int:
         return 1
     a.sequential = False
     return launch.start(a, cluster, jobs, result.source.name)
-
-
-def _exports(a: Namespace, planned: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
-    """Return the export job of the only run; several runs are an error, because the folder is for one model."""
-    if len(planned) != 1:
-        names = ", ".join(j.plan.name for j in planned)
-        text, help = "the file has several runs, and one is exported", f"give `--run NAME`: {names}"
-        return [], [error("launch.no_run", text, help=help)] if planned else []
-    (job,) = planned
-    checkpoint = a.checkpoint or job.plan.set.get("checkpoint.save")
-    if not checkpoint:
-        text, help = "the run names no folder of its checkpoints", "give `--from FOLDER`"
-        return [], [error("launch.weights", text, help=help)]
-    return [script.export_job(job, str(checkpoint), a.to)], []
 
 
 TRAINING, VALIDATION = "training.jsonl", "validation.jsonl"

@@ -65,7 +65,19 @@ def logs(a: Namespace) -> int:
         console.accepted(follow.no_kubectl())
     only = (a.job,) if a.job else experiment.names
     if a.follow:
-        return _follow(experiment, only)
+        try:
+            for job in experiment.jobs(only):
+                if job.handle and follow.reader(experiment, job) is None:
+                    follow.print_elsewhere(experiment, job, True, sys.stdout)
+            ended = follow.wait(experiment, only, with_logs=True)
+        except KeyboardInterrupt:
+            print(f"\nthe jobs go on; moedsl logs {experiment.id} -f shows them again", file=sys.stderr)
+            return 130
+        except nemo.failures() as problem:
+            if not experiment.is_far:
+                raise
+            raise Refused([experiment.disconnected(problem)]) from problem
+        return int(any(job.state != "SUCCEEDED" for job in ended))
     rows: list[dict[str, Any]] = []
     for job in experiment.jobs(only):
         if a.json:
@@ -98,19 +110,3 @@ def _print_log(experiment: store.Experiment, job: store.Job, out: TextIO, before
     lines = reader.more(whole=True)
     follow.print_lines(lines, out, before)
     return lines
-
-
-def _follow(experiment: store.Experiment, only: tuple[str, ...]) -> int:
-    try:
-        for job in experiment.jobs(only):
-            if job.handle and follow.reader(experiment, job) is None:
-                follow.print_elsewhere(experiment, job, True, sys.stdout)
-        ended = follow.wait(experiment, only, with_logs=True)
-    except KeyboardInterrupt:
-        print(f"\nthe jobs go on; moedsl logs {experiment.id} -f shows them again", file=sys.stderr)
-        return 130
-    except nemo.failures() as problem:
-        if not experiment.is_far:
-            raise
-        raise Refused([experiment.disconnected(problem)]) from problem
-    return int(any(job.state != "SUCCEEDED" for job in ended))

@@ -70,8 +70,15 @@ def _run(
         if a.sequential and cluster.executor == "kubeflow" and len(made) > 1:
             found.append(error("launch.sequential", cluster=cluster.name))
     if not any(d.is_error for d in found):
-        before, more = _imports_needed(a, cluster, made)
-        found += more
+        needed = imports(made)  # jobs for missing weights, and the reasons if the hub does not give them
+        if needed and cluster.executor == "kubeflow":
+            found.append(note("launch.weights_first", cluster=cluster.name))
+        elif a.dryrun or a.no_preflight or not needed:
+            before = needed
+        else:
+            absent = preflight.absent([f for j in needed for f in script.imported_folders(j.plan)], cluster)
+            before = [j for j in needed if script.imported_folders(j.plan)[0] in absent]
+            found += (d for j in before for d in preflight.hub_refusals(str(j.plan.hub_weights), None, cluster))
         if a.dryrun:  # asks neither Bridge nor the cluster
             found += [] if a.no_preflight else preflight.unmounted([j.plan for j in made], cluster)
         elif a.no_preflight:
@@ -82,18 +89,6 @@ def _run(
     if any(d.is_error for d in found):
         return 1
     return start(a, cluster, made, result.source.name, before, named, bad)
-
-
-def _imports_needed(a: Namespace, cluster: Cluster, made: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
-    """Return the jobs that import missing weights, and the reasons if the hub does not give them."""
-    needed = imports(made)
-    if needed and cluster.executor == "kubeflow":
-        return [], [note("launch.weights_first", cluster=cluster.name)]
-    if a.dryrun or a.no_preflight or not needed:
-        return needed, []
-    absent = preflight.absent([f for j in needed for f in script.imported_folders(j.plan)], cluster)
-    needed = [j for j in needed if script.imported_folders(j.plan)[0] in absent]
-    return needed, [d for j in needed for d in preflight.hub_refusals(str(j.plan.hub_weights), None, cluster)]
 
 
 def imports(made: Sequence[Job]) -> list[Job]:

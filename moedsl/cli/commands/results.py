@@ -80,13 +80,38 @@ EVERY_S = 15.0
 
 
 def watch(a: Namespace) -> int:
-    """Follow runs until they end. Exit 1 if the target cannot be read or a run ended early."""
+    """Follow runs until they end. Exit 1 if the target cannot be read or a run ended early.
+
+    It answers repeatedly on a terminal, or where `--every` asks for it; else once.
+    """
     kept = refusals(Path(a.page), "watch", watched.SIGN, a.force) if a.page else []
     found = watch_logs.source(a.target, symptoms(load_stdlib()))
     console.stop_on([*kept, *([found] if isinstance(found, Diagnostic) else [])])
     experiment = found.experiment if isinstance(found, watch_logs.Jobs) else None
+    goes_on = not a.once and (terminal.room_of(sys.stdout) is not None or a.every is not None)
+    every = a.every or EVERY_S
     try:
-        return _follow(a, console.accepted(found))
+        source = console.accepted(found)
+        while True:
+            runs = source.more()
+            views = [watched.view(r) for r in runs]
+            data = {"version": 1, "target": a.target, "at": time.time(), "runs": views}
+            if a.json and goes_on:
+                print(in_json(json.dumps(data, ensure_ascii=False)), flush=True)
+            else:
+                if goes_on:
+                    terminal.clear(sys.stdout)
+                console.print_answer(a, data, lambda views=views: watched.text(views), end="")
+                sys.stdout.flush()
+            if a.page:
+                path = Path(a.page)
+                diagnostics = write_file(path, stamp(path.name, watched.page(runs, views, every)))
+                console.say(diagnostics, {})
+                if diagnostics:
+                    return 1
+            if not goes_on or all(r.is_over for r in runs):
+                return int(any(v["state"] == watched.ENDED for v in views))
+            time.sleep(every)
     except KeyboardInterrupt:
         print("\nthe run goes on", file=sys.stderr)
         return 130
@@ -94,32 +119,6 @@ def watch(a: Namespace) -> int:
         if experiment is None or not experiment.is_far or not isinstance(problem, nemo.failures()):
             raise
         raise Refused([experiment.disconnected(problem)]) from problem
-
-
-def _follow(a: Namespace, found: watch_logs.Source) -> int:
-    """Answer repeatedly on a terminal, or where `--every` asks for it; else once. Return the exit code."""
-    goes_on = not a.once and (terminal.room_of(sys.stdout) is not None or a.every is not None)
-    every = a.every or EVERY_S
-    while True:
-        runs = found.more()
-        views = [watched.view(r) for r in runs]
-        data = {"version": 1, "target": a.target, "at": time.time(), "runs": views}
-        if a.json and goes_on:
-            print(in_json(json.dumps(data, ensure_ascii=False)), flush=True)
-        else:
-            if goes_on:
-                terminal.clear(sys.stdout)
-            console.print_answer(a, data, lambda views=views: watched.text(views), end="")
-            sys.stdout.flush()
-        if a.page:
-            path = Path(a.page)
-            diagnostics = write_file(path, stamp(path.name, watched.page(runs, views, every)))
-            console.say(diagnostics, {})
-            if diagnostics:
-                return 1
-        if not goes_on or all(r.is_over for r in runs):
-            return int(any(v["state"] == watched.ENDED for v in views))
-        time.sleep(every)
 
 
 SIGN = "# Fitted by `moedsl calibrate`"
@@ -142,25 +141,23 @@ def calibrate(a: Namespace) -> int:
         raise Refused(diagnostics, sources)
     console.say(diagnostics, sources)
     progress = console.Progress()
-    each = [_architecture(arch, some, a.from_scratch, progress) for arch in sorted({r.arch for r in some})]
+    each: list[dict[str, Any]] = []
+    for arch in sorted({r.arch for r in some}):
+        of_arch = [r for r in some if r.arch == arch]
+        speed = [r for r in of_arch if r.tokens]
+        here = of_arch[0].cost.hardware.constants
+        before = first_guess(here) if a.from_scratch else here
+        fitted = fits.fit(speed, before, progress) if speed else fits.Fit(before, ())
+        if speed:
+            print(f"{arch}: {fits.verdict(speed, before, fitted)}", file=sys.stderr)
+        memory = fits.fit_memory(of_arch, fitted.constants)
+        if memory.runs:
+            print(f"{arch}: {fits.of_memory(memory)}", file=sys.stderr)
+        both = fits.Fit(memory.constants, (*fitted.moved, *memory.moved))
+        print("\n".join(fits.changes(before, both)), file=sys.stderr)
+        moved = {name: {"before": before.stated(name), "after": both.constants.stated(name)} for name in both.moved}
+        made = fits.declaration(arch, both, of_arch)
+        each.append({"architecture": arch, "runs": len(of_arch), "moved": moved, "declaration": made})
     said, name = "\n".join(x["declaration"] for x in each), Path(a.output or "").name
     text = stamp(name, said) if a.output else said
     return console.put_out(a, text, f'; a run takes it with `use "{name}"`', {"architectures": each})
-
-
-def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: console.Progress) -> dict[str, Any]:
-    """Fit the constants of one GPU architecture, print the verdict on stderr, and return the declaration."""
-    some = [r for r in runs if r.arch == arch]
-    speed = [r for r in some if r.tokens]
-    here = some[0].cost.hardware.constants
-    before = first_guess(here) if from_scratch else here
-    fitted = fits.fit(speed, before, progress) if speed else fits.Fit(before, ())
-    if speed:
-        print(f"{arch}: {fits.verdict(speed, before, fitted)}", file=sys.stderr)
-    memory = fits.fit_memory(some, fitted.constants)
-    if memory.runs:
-        print(f"{arch}: {fits.of_memory(memory)}", file=sys.stderr)
-    both = fits.Fit(memory.constants, (*fitted.moved, *memory.moved))
-    print("\n".join(fits.changes(before, both)), file=sys.stderr)
-    moved = {name: {"before": before.stated(name), "after": both.constants.stated(name)} for name in both.moved}
-    return {"architecture": arch, "runs": len(some), "moved": moved, "declaration": fits.declaration(arch, both, some)}

@@ -14,7 +14,6 @@ from typing import Any
 from moedsl.cli import console
 from moedsl.cli.terminal import Refused, folded, print_file
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.facts.facts import Model
 from moedsl.facts.symbols import FINE_TUNES, TASKS
 from moedsl.lang import reader
 from moedsl.lang.formatter import format_source
@@ -69,13 +68,27 @@ def init(a: Namespace) -> int:
         raise Refused([error("init.unanswered", missing=", ".join(missing))])
     model, machines, task = (given or _ask(question, known, usual) for _, given, question, known, usual in asked)
     made, _ = library.model(model) if model in library.models else (None, [])
-    source = Source(str(path), _text(path, model, machines, task, a.data, made))
+    # Write the run file
+    tuning, images = task in FINE_TUNES, made is not None and made.vision is not None
+    example = "/data/images" if images else "/data/conversations" if tuning else "/data/tokens"
+    data = f"data {quote(a.data)}" if a.data else f"{'' if tuning else '# '}data {quote(example)}"
+    more = _TUNING.replace("{samples}", _IMAGES if images else _SAMPLES) if tuning else _PRETRAINING
+    text = (_HEAD + more).format(
+        file=shlex.quote(visible(str(path).replace("\n", " "))),
+        model=model,
+        machines=_MACHINES.sub(r"\1 x \2", machines, count=1),
+        batch=32 if tuning else 1024,
+        task=task,
+        data=data,
+        hf=quote(made.hf if made else "ORG/NAME"),
+    )
+    source = Source(str(path), text + _ADAPTER * (task == "peft"))
     result = compile_source(source, "check")
     if result.failed:
         raise Refused(result.diagnostics, result.sources)
-    text, _ = format_source(source)
+    formatted, _ = format_source(source)
     next = f"moedsl plan {shlex.quote(str(path))}"
-    code = console.written(path, text or source.text, f"; next: {next}")
+    code = console.written(path, formatted or source.text, f"; next: {next}")
     if a.json and not code:
         console.print_json({"version": 1, "file": str(path), "next": next})
     return code
@@ -95,48 +108,30 @@ def _ask(question: str, known: Sequence[str], usual: str) -> str:
         print(f"`{answer}` is not among them; {near[0]}", file=sys.stderr)
 
 
-def _text(path: Path, model: str, machines: str, task: str, folder: str | None, made: Model | None) -> str:
-    """Return the text of the run file."""
-    tuning, images = task in FINE_TUNES, made is not None and made.vision is not None
-    batch = 32 if tuning else 1024
-    example = "/data/images" if images else "/data/conversations" if tuning else "/data/tokens"
-    usual = f"{'' if tuning else '# '}data {quote(example)}"
-    data = f"data {quote(folder)}" if folder else usual
-    machines = _MACHINES.sub(r"\1 x \2", machines, count=1)
-    more = _TUNING.replace("{samples}", _IMAGES if images else _SAMPLES) if tuning else _PRETRAINING
-    hf = quote(made.hf if made else "ORG/NAME")
-    file = shlex.quote(visible(str(path).replace("\n", " ")))
-    text = (_HEAD + more).format(file=file, model=model, machines=machines, batch=batch, task=task, data=data, hf=hf)
-    return text + _ADAPTER * (task == "peft")
-
-
 def fmt(a: Namespace) -> int:
     """Format files. A file that does not parse stays unchanged."""
     if a.json and "-" in a.files:
         print("--json lists files, and standard output has the text of `-`", file=sys.stderr)
         return 1
-    files = [_formatted(file, a.check) for file in a.files]
+    files: list[dict[str, Any]] = []
+    for file in a.files:  # its status: formatted, unchanged, would change or refused
+        source, diagnostics = reader.read(file)
+        text, status = None, "refused"
+        if source is not None:
+            text, diagnostics = format_source(source)
+        if source is not None and text is not None:
+            status = "unchanged"
+            if file == "-" and not a.check:
+                print_file(text)
+            elif text != source.text and a.check:
+                print(f"would change {file}", file=sys.stderr)
+                status = "would change"
+            elif text != source.text:
+                more = write_file(Path(file), text)
+                diagnostics, status = (*diagnostics, *more), "refused" if more else "formatted"
+        sources = {source.name: source} if source else {}
+        console.say(diagnostics, sources)
+        files.append({"file": file, "status": status, "diagnostics": [to_json(d, sources) for d in diagnostics]})
     if a.json:
         console.print_json({"version": 1, "files": files})
     return int(any(one["status"] in ("refused", "would change") for one in files))
-
-
-def _formatted(file: str, check: bool) -> dict[str, Any]:
-    """Format one file; return its diagnostics and its status: formatted, unchanged, would change or refused."""
-    source, diagnostics = reader.read(file)
-    text, status = None, "refused"
-    if source is not None:
-        text, diagnostics = format_source(source)
-    if source is not None and text is not None:
-        status = "unchanged"
-        if file == "-" and not check:
-            print_file(text)
-        elif text != source.text and check:
-            print(f"would change {file}", file=sys.stderr)
-            status = "would change"
-        elif text != source.text:
-            more = write_file(Path(file), text)
-            diagnostics, status = (*diagnostics, *more), "refused" if more else "formatted"
-    sources = {source.name: source} if source else {}
-    console.say(diagnostics, sources)
-    return {"file": file, "status": status, "diagnostics": [to_json(d, sources) for d in diagnostics]}

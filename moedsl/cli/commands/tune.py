@@ -61,11 +61,20 @@ def next_(a: Namespace) -> int:
         first = "`moedsl run` writes a plan.json for each job; `moedsl plan run.moe` is the first experiment"
         text = f"no run with a plan has measured or failed in {' '.join(a.paths)}"
         raise Refused([error("tune.nothing", "; ".join([text, *notes]), help=() if notes else first)])
-    return _propose(a, _base(a.run, done), done, notes)
+    return _propose(a, done, notes)
 
 
-def _propose(a: Namespace, base: run_file.Base, done: Sequence[tuple[Plan, Tried]], notes: Sequence[str]) -> int:
+def _propose(a: Namespace, done: Sequence[tuple[Plan, Tried]], notes: Sequence[str]) -> int:
     """Print the next experiment, and write its run file if requested."""
+    # The program to vary: from `--run`, else from the plan of the fastest run
+    if a.run is not None:
+        base = _varied(console.read(*reader.read(a.run)))
+    else:
+        fastest = proposals.best([t for _, t in done])
+        plan = next(plan for plan, t in done if fastest is None or t is fastest)
+        base = run_file.base(run_file.of_plan(plan))
+        if not isinstance(base, run_file.Base) or base.plan.experiment.fingerprint != plan.experiment.fingerprint:
+            raise Refused([error("tune.experiment:program", plan=plan.name)])
     here = run_file.machines(base.plan)
     same: list[Tried] = []
     others: dict[str, list[str]] = {"other_experiments": [], "other_machines": []}
@@ -94,18 +103,6 @@ def _propose(a: Namespace, base: run_file.Base, done: Sequence[tuple[Plan, Tried
         return 0
     made = console.accepted(run_file.with_layout(base, found[0].codes, "The next experiment, by `moedsl next`"))
     return console.written(Path(a.output), made.text, "")
-
-
-def _base(file: str | None, done: Sequence[tuple[Plan, Tried]]) -> run_file.Base:
-    """Return the program to vary: from `--run`, else from the plan of the fastest run."""
-    if file is not None:
-        return _varied(console.read(*reader.read(file)))
-    fastest = proposals.best([t for _, t in done])
-    plan = next(plan for plan, t in done if fastest is None or t is fastest)
-    made = run_file.base(run_file.of_plan(plan))
-    if not isinstance(made, run_file.Base) or made.plan.experiment.fingerprint != plan.experiment.fingerprint:
-        raise Refused([error("tune.experiment:program", plan=plan.name)])
-    return made
 
 
 def _varied(source: Source, sources: Mapping[str, Source] = {}) -> run_file.Base:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -47,7 +47,24 @@ def page(
     id: str, library: Library, own: Sequence[Rule] = (), sources: Mapping[str, Source] = MappingProxyType({})
 ) -> str | None:
     """Format everything with this name or id; None if there is nothing. `own` are a run's own rules, from `sources`."""
-    texts = _texts(id, (*own, *known_rules(library)), {**library.sources, **sources})
+    texts, name = list[str](), ALIASES.get(id, id)
+    for r in (*own, *known_rules(library)):
+        if id in (r.id, r.id.split(".", 1)[1], r.id.rsplit(".", 1)[0]) or (
+            id == r.name and r.kind not in ("require", "prefer")
+        ):
+            texts.append(_rule(r, {**library.sources, **sources}))
+    if axis := axes.BY_NAME.get(name):
+        words_of = f": {', '.join(axis.words)}" if axis.words else ""
+        texts.append(f"axis {name} ({axis.kind}{words_of})\n  {axis.doc}")
+    elif name in BUILTIN:
+        texts.append(f"name {name}\n  {BUILTIN[name]}, usable in every expression")
+    texts += (f"value {name} of the axis {a.name}\n  {a.doc}" for a in axes.AXES if name in a.words)
+    if name in FUNCTIONS:
+        texts.append(f"function {name}\n  {FUNCTIONS[name].doc}")
+    if diagnostic := pages().get(id):
+        texts.append(f"diagnostic {id}\n{textwrap.indent(diagnostic.text, '  ')}")
+    if word := words().get(id.casefold()):
+        texts.append(f"{id} in a plan\n{textwrap.indent(word, '  ')}")
     return "\n\n".join(texts) or None
 
 
@@ -58,27 +75,6 @@ def hint(id: str, library: Library) -> str:
         " ".join(suggest(id, everything) or suggest(id.casefold(), [*words()]))
         or "`moedsl explain rules` lists the rules"
     )
-
-
-def _texts(id: str, known: Sequence[Rule], sources: Mapping[str, Source]) -> Iterator[str]:
-    for r in known:
-        if id in (r.id, r.id.split(".", 1)[1], r.id.rsplit(".", 1)[0]) or (
-            id == r.name and r.kind not in ("require", "prefer")
-        ):
-            yield _rule(r, sources)
-    name = ALIASES.get(id, id)
-    if axis := axes.BY_NAME.get(name):
-        words_of = f": {', '.join(axis.words)}" if axis.words else ""
-        yield f"axis {name} ({axis.kind}{words_of})\n  {axis.doc}"
-    elif name in BUILTIN:
-        yield f"name {name}\n  {BUILTIN[name]}, usable in every expression"
-    yield from (f"value {name} of the axis {a.name}\n  {a.doc}" for a in axes.AXES if name in a.words)
-    if name in FUNCTIONS:
-        yield f"function {name}\n  {FUNCTIONS[name].doc}"
-    if diagnostic := pages().get(id):
-        yield f"diagnostic {id}\n{textwrap.indent(diagnostic.text, '  ')}"
-    if word := words().get(id.casefold()):
-        yield f"{id} in a plan\n{textwrap.indent(word, '  ')}"
 
 
 def _rule(r: Rule, sources: Mapping[str, Source]) -> str:

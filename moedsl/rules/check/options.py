@@ -125,7 +125,32 @@ def read_data(
     `diagnostics`."""
     if stmt is None:
         return "mock", None
-    diagnostics += _source(stmt, reads_samples, images)
+    # Report a source of data that is unknown, or that this run cannot use
+    word, value = stmt.word.id if stmt.word else "", stmt.value
+    span = (stmt.word or stmt.value or stmt).span
+    if word and word not in WORDS:
+        help: tuple[str, ...] | None = suggest(word, [*WORDS]) or None
+        if "." in word:
+            help = (Instead(f'write a path in double quotes: `data "{word}"`', f'"{word}"'),)
+        elif word in PRESETS:
+            help = (Instead(f'write `data hf "{word}"`', f'hf "{word}"'),)
+        diagnostics.append(error("check.unknown_word:data", span, words=", ".join(WORDS), word=word, help=help))
+    elif word == "mock" and value is not None:
+        diagnostics.append(error("check.data:mock-data", value.span))
+    elif word == _HUB and value is None:
+        diagnostics.append(error("check.data:data-set", span))
+    elif value is not None and value.value in ("", "mock"):
+        example = 'write `data hf "ORG/NAME"`' if word == _HUB else None
+        diagnostics.append(error("check.data:path", value.span, help=example))
+    elif word == _HUB and not reads_samples:
+        of_text = error("check.data:only-text", span) if images else error("check.data:only-fine-tuning", span)
+        diagnostics.append(of_text)
+    elif word == _HUB and value is not None and "/" not in value.value and value.value not in PRESETS:
+        help = suggest(value.value, [*PRESETS]) or (f'write `data hf "ORG/NAME"`, or one of {", ".join(PRESETS)}',)
+        cites = (f"{_HF}:129",)
+        diagnostics.append(error("check.data:unknown-set", value.span, value=value.value, help=help, cites=cites))
+    if value is not None:
+        diagnostics += overrides.secret("data", value)
     stated = blocks.options(
         stmt.bindings,
         DATA_OPTIONS,
@@ -135,32 +160,6 @@ def read_data(
     )
     samples = evolve(Samples(source=_HUB) if stmt.word else Samples(), **dict(stated))
     return (stmt.value.value, samples if reads_samples else None) if stmt.value else ("mock", None)
-
-
-def _source(stmt: ast.DataStmt, reads_samples: bool, images: bool) -> Iterator[Diagnostic]:
-    """Report a source of data that is unknown, or that this run cannot use."""
-    word, value = stmt.word.id if stmt.word else "", stmt.value
-    span = (stmt.word or stmt.value or stmt).span
-    if word and word not in WORDS:
-        help: tuple[str, ...] | None = suggest(word, [*WORDS]) or None
-        if "." in word:
-            help = (Instead(f'write a path in double quotes: `data "{word}"`', f'"{word}"'),)
-        elif word in PRESETS:
-            help = (Instead(f'write `data hf "{word}"`', f'hf "{word}"'),)
-        yield error("check.unknown_word:data", span, words=", ".join(WORDS), word=word, help=help)
-    elif word == "mock" and value is not None:
-        yield error("check.data:mock-data", value.span)
-    elif word == _HUB and value is None:
-        yield error("check.data:data-set", span)
-    elif value is not None and value.value in ("", "mock"):
-        yield error("check.data:path", value.span, help='write `data hf "ORG/NAME"`' if word == _HUB else None)
-    elif word == _HUB and not reads_samples:
-        yield error("check.data:only-text", span) if images else error("check.data:only-fine-tuning", span)
-    elif word == _HUB and value is not None and "/" not in value.value and value.value not in PRESETS:
-        help = suggest(value.value, [*PRESETS]) or (f'write `data hf "ORG/NAME"`, or one of {", ".join(PRESETS)}',)
-        yield error("check.data:unknown-set", value.span, value=value.value, help=help, cites=(f"{_HF}:129",))
-    if value is not None:
-        yield from overrides.secret("data", value)
 
 
 _HF = "bridge data/sources/hf.py"

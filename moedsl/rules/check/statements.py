@@ -89,28 +89,23 @@ def read_isolation(
         help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
         diagnostics.append(error("check.unknown_axis:not-isolated", stmt.axis.span, axis=stmt.axis.id, help=help))
         return None
-    variants = [_variant(stmt.axis, value, code, diagnostics) for value in stmt.values]
+    axis, words, variants = stmt.axis.id, axes.COMPOSITES.get(stmt.axis.id), list[Variant | None]()
+    for value in stmt.values:  # a value of the axis, or a word that stands for values of several axes
+        made, word = None, value.id if isinstance(value, ast.Name) else ""
+        if words is None:
+            if (number := code(stmt.axis, value)) is not None:
+                label = axes.label(axes.BY_NAME[axis].decode(number) if axis in axes.BY_NAME else number)
+                made = Variant(label, {axis: number})
+        elif word in words:
+            made = Variant(word, {a: axes.BY_NAME[a].encode(v) for a, v in words[word].items()})
+        else:
+            known, help = ", ".join(words), suggest(word, [*words])
+            diagnostics.append(error("check.unknown_word:one-of", value.span, name=axis, words=known, help=help))
+        variants.append(made)
     distinct = {v.label: v for v in variants if v is not None}
     if len(distinct) < 2 and None not in variants:
-        diagnostics.append(error("check.isolate", stmt.span, axis=stmt.axis.id))
-    return Isolation(stmt.axis.id, tuple(distinct.values()), stmt.span)
-
-
-def _variant(axis: ast.Name, value: ast.Expr, code: Code, diagnostics: list[Diagnostic]) -> Variant | None:
-    """Read an axis value, or a word that stands for values of several axes; None if it is wrong."""
-    words = axes.COMPOSITES.get(axis.id)
-    if words is None:
-        number = code(axis, value)
-        if number is None:
-            return None
-        label = axes.label(axes.BY_NAME[axis.id].decode(number) if axis.id in axes.BY_NAME else number)
-        return Variant(label, {axis.id: number})
-    word = value.id if isinstance(value, ast.Name) else ""
-    if word in words:
-        return Variant(word, {a: axes.BY_NAME[a].encode(v) for a, v in words[word].items()})
-    help = suggest(word, [*words])
-    diagnostics.append(error("check.unknown_word:one-of", value.span, name=axis.id, words=", ".join(words), help=help))
-    return None
+        diagnostics.append(error("check.isolate", stmt.span, axis=axis))
+    return Isolation(axis, tuple(distinct.values()), stmt.span)
 
 
 FIELDS = ("train.train_iters", "train.train_samples", "train.num_epochs")
