@@ -10,6 +10,7 @@ import io
 import math
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -258,7 +259,7 @@ class Watched:
 
 
 @define
-class Source:
+class Source(ABC):
     """Follows the runs of a target; `runs` are those found so far, by name."""
 
     known: Sequence[Symptom]
@@ -272,9 +273,9 @@ class Source:
             run.logs.setdefault(feed.name, Reading(Scan(self.known), feed=feed))
         return run
 
+    @abstractmethod
     def more(self) -> list[Watched]:
         """Read the new lines, and return all runs."""
-        raise NotImplementedError
 
 
 @define

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -115,7 +116,7 @@ def show(value: Any) -> str:
     return json.dumps(value)
 
 
-class Rule:
+class Rule(ABC):
     """A rule that reads one fact: from `key`, or from several `keys`."""
 
     __slots__ = ()
@@ -129,9 +130,9 @@ class Rule:
         """Return the rule that reads this configuration: this one, or its alternative."""
         return self
 
+    @abstractmethod
     def read(self, fields: Fields) -> Value:
         """Read the fact; on a mistake record it and return a value of its type."""
-        raise NotImplementedError
 
 
 @frozen

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import Factory, frozen
 
-from moedsl.bridge.importer.layers import Fields, Rule, show
+from moedsl.bridge.importer.layers import Fields, Rule, Value, show
 
 
 @frozen
@@ -143,6 +143,9 @@ class Else(Rule):
 
     def settled(self, fields: Fields) -> Rule:
         return self.stated if fields.present(self.stated.key) else self.otherwise
+
+    def read(self, fields: Fields) -> Value:
+        return self.settled(fields).read(fields)
 
 
 @frozen
