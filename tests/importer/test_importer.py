@@ -227,7 +227,8 @@ def test_what_a_configuration_leaves_out_comes_from_nvidia_s_code() -> None:
 def test_the_language_model_of_a_vlm_is_a_family_of_its_own() -> None:
     """Qwen3.5 without its tower: the same facts, positions apart."""
     whole = shipped(QWEN35)
-    text, found = declaration(whole["text_config"], "a_model", "org/model")
+    alone_in = whole["text_config"] | {"architectures": ["Qwen3_5MoeForCausalLM"]}
+    text, found = declaration(alone_in, "a_model", "org/model")
     seen, _ = declaration(whole, "a_model", "org/model")
     assert text is not None and not found and seen is not None
     alone, vlm = facts(text), facts(seen)

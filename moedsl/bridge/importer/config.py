@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 from attrs import evolve, frozen
 
+from moedsl.bridge.importer import spellings
 from moedsl.bridge.importer.families import FAMILIES, FLAT, PLUMBING
 from moedsl.bridge.importer.known import HARMLESS, NAMES, REVISIONS, SIGNS, UNSUPPORTED
 from moedsl.bridge.importer.layers import Fields, Pattern, Rule, Value, show
@@ -93,7 +94,7 @@ def declaration(
         return None, (*found, *_unknown_family(inner))
     if named != family:
         table = evolve(table, language=())
-    facts, vision, problems = _read_facts(inner, table, ignored)
+    facts, vision, problems = _read_facts(inner, named, table, ignored)
     for key in ignored:
         if not _holds(inner, key):
             help = "pass `--ignore` once for each field" if "," in key else "remove it"
@@ -104,6 +105,9 @@ def declaration(
     warned = [warning("import.built_in", name=name)] if name in known else []
     if not table.bridge:
         warned.append(warning("import.no_bridge", family=named, values={"field": "model_type", "value": named}))
+    if table.bridge:
+        nested = inner.get("text_config")
+        warned += spellings.remarks(named, inner, nested if isinstance(nested, Mapping) else inner)
     return write(name, hf, revision, named, table.notes, facts, vision), tuple(warned)
 
 
@@ -134,7 +138,7 @@ Facts = dict[str, Fact]
 
 
 def _read_facts(
-    config: Mapping[str, Any], table: Family, ignored: Collection[str]
+    config: Mapping[str, Any], family: str, table: Family, ignored: Collection[str]
 ) -> tuple[Facts, Facts, list[Diagnostic]]:
     """Read the facts of the language model and of the vision tower, and the refusals.
 
@@ -150,6 +154,9 @@ def _read_facts(
         tower.text = text
         if top.problems:
             return {}, {}, top.problems
+    for part, fields in (("top", top), ("text", text), ("tower", tower)):
+        if fields.config:
+            spellings.spell(family, part, fields, table)
     outer = _object(top, table.outer, table.language, ignored)
     if table.language and top.problems:
         return {}, {}, top.problems
@@ -173,7 +180,9 @@ def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Check, ...], 
         check.check(fields)
     settled = {fact: rule.settled(fields) for fact, rule in rules.items()}
     of = {fact: fields.text if isinstance(rule, OfText) and fields.text else fields for fact, rule in settled.items()}
-    facts = {n: Fact(rule.read(fields), rule, rule.keys(fields), of[n].path) for n, rule in settled.items()}
+    facts = {
+        n: Fact(rule.read(fields), rule, of[n].spell(rule.keys(fields)), of[n].path) for n, rule in settled.items()
+    }
     fields.problems[:] = list({(d.id, d.message): d for d in fields.problems}.values())
     fields.known.update(HARMLESS)
     for key in fields.unknown():
@@ -202,6 +211,16 @@ _WITHOUT = {
 """Neutral values for facts that a model does not have: no check in `_sane` refuses them."""
 
 
+_UNRANKED = (
+    "{some} of {groups} groups for a token, and {topk} experts: Megatron ranks a group by its best {topk} // {some} "
+    "= 0 experts: each token takes the same groups, and the others get none (core transformer/moe/moe_utils.py:656)"
+)
+_ROPE_WIDTH = (
+    "take the three widths from the published config.json, and remove qk_head_dim if it is the wrong one; transformers "
+    "5.8 to 5.11 save the head_dim of GLM-5.2, 192, as its qk_rope_head_dim, which is 64"
+)
+
+
 def _sane(facts: Facts, fields: Fields) -> list[Diagnostic]:
     """Refuse numbers that contradict each other."""
     before = len(fields.problems)
@@ -215,6 +234,7 @@ def _sane(facts: Facts, fields: Fields) -> list[Diagnostic]:
         ("topk", topk <= experts, f"{topk} experts for a token, but there are {experts}"),
         ("routing_groups", experts % groups == 0, f"{groups} groups do not divide {experts} experts"),
         ("topk_groups", some <= groups, f"{some} groups for a token, but there are {groups}"),
+        ("topk_groups", topk >= some or some == groups, _UNRANKED.format(topk=topk, some=some, groups=groups)),
         ("query_groups", heads % kv == 0, f"{kv} does not divide {heads} attention heads"),
         ("query_groups", not latent or kv == heads, "latent attention has as many key-value heads as heads"),
         ("dense_layers", f["dense_layers"] < layers, f"all {layers} layers are dense: {_NO_EXPERTS}"),
@@ -227,6 +247,10 @@ def _sane(facts: Facts, fields: Fields) -> list[Diagnostic]:
     for fact, fine, message in asked:
         if not fine:
             fields.unsupported(facts[fact].keys[0], message)
+    whole, parts = fields.config.get("qk_head_dim"), f["qk_nope_dim"] + f["qk_rope_dim"] if latent else 0
+    if latent and whole not in (None, parts):
+        of = f"qk_nope_head_dim {f['qk_nope_dim']} and qk_rope_head_dim {f['qk_rope_dim']} make {parts}"
+        fields.refuse("import.unsupported_value", "qk_head_dim", f"{show(whole)}, but {of}", help=_ROPE_WIDTH)
     other = fields.config.get("experts_per_token", topk)
     if other != topk:
         fields.unsupported("experts_per_token", f"{show(other)} contradicts {topk}")

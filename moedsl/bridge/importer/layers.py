@@ -32,6 +32,8 @@ class Fields:
     problems: list[Diagnostic] = field(factory=list)
     text: Fields | None = None
     """The language model's fields, if these are a vision tower's."""
+    spelt: dict[str, str] = field(factory=dict)
+    """Keys that rules read -> how the file spells them (importer/spellings.py)."""
 
     @property
     def layers(self) -> Any:
@@ -40,8 +42,9 @@ class Fields:
 
     def refuse(self, id: str, key: str, message: str, **more: Any) -> None:
         """Record one refusal; the diagnostic's `values` have the field's path and its value."""
-        values = {"field": self.path + key, "value": self.config.get(key)}
-        self.problems.append(error(id, f"{self.path}{key}: {message}", values=values, **more))
+        spelt = self.spelt.get(key, key)
+        values = {"field": self.path + spelt.split(" ")[0], "value": self.config.get(key)}
+        self.problems.append(error(id, f"{self.path}{spelt}: {message}", values=values, **more))
 
     def unsupported(self, key: str, message: str) -> None:
         """Refuse the value of a key."""
@@ -55,6 +58,10 @@ class Fields:
         """Read a value, None if the key is absent; the key counts as read."""
         self.known.add(key)
         return self.config.get(key)
+
+    def spell(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the keys as the file spells them, each once."""
+        return tuple(dict.fromkeys(self.spelt.get(key, key) for key in keys))
 
     def present(self, *keys: str) -> tuple[str, ...]:
         """Return those of the keys that have a value."""
@@ -371,8 +378,15 @@ class Every(Rule):
         return every or listed or 2
 
 
-LETTERS: Mapping[str, str] = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
-"""Megatron's letter for each kind of block that a configuration lists."""
+LETTERS: Mapping[str, str] = {
+    "mamba": "M",
+    "attention": "*",
+    "moe": "E",
+    "mlp": "-",
+    "linear_attention": "M",
+    "full_attention": "*",
+}
+"""Megatron's letter for each kind of block that a configuration lists; transformers 5.24 has other names for two."""
 
 
 @frozen
