@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ast as python
 import inspect
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ def tables() -> dict[str, str]:
         "documents.md": documents_page(library),
         "start.md": start_page(),
         "commands.md": commands_page(),
+        "plan_fields.md": plan_fields_page(),
     }
 
 
@@ -110,6 +113,51 @@ and `-` reads standard input. Exit codes: 0, success; 1, an error in the file, o
 moedsl. Data goes to stdout, messages to stderr. A file is written completely or not at all, and moedsl overwrites only
 what it wrote and nobody has edited since, unless `--force` is given.
 """
+
+PLAN_FIELDS = """# The fields of a plan
+
+<!-- Written by tools/make_docs.py from moedsl/planner/plan.schema.json; edit the docstrings of the classes instead. -->
+
+`moedsl.plan(...).plan` has these attributes in Python, and plan.json these keys. A value with the name of a class has
+the fields of that class, below. What an estimate includes, and where it comes from, is in [estimates](estimates.md);
+`because` and `cite` of a decision name its own source.
+"""
+UNITS = {
+    "per_s_per_gpu": "tokens/s/GPU", "tflops_per_gpu": "TFLOPS/GPU", "_gib": "GiB", "_gb": "GB", "_tb": "TB",
+    "_bytes": "bytes", "_ms": "ms", "_us": "us", "_s": "s", "_days": "days", "_hours": "hours", "_share": "of 1",
+}  # fmt: skip
+"""Units by how the name of a field ends."""
+
+
+def plan_fields_page() -> str:
+    """List the fields of a plan and of each record in it, with type, unit and meaning."""
+    schema = json.loads((files("moedsl.planner") / "plan.schema.json").read_text(encoding="utf-8"))
+    parts = [PLAN_FIELDS, _fields_table("Plan", schema)]
+    parts += [_fields_table(name, found) for name, found in schema["$defs"].items() if found.get("properties")]
+    return "".join(parts)
+
+
+def _fields_table(name: str, schema: Mapping[str, Any]) -> str:
+    rows = [
+        (code(field), _type_of(found), next((u for end, u in UNITS.items() if field.endswith(end)), ""),
+         found.get("description", ""))
+        for field, found in schema["properties"].items()
+    ]  # fmt: skip
+    return f"\n## {name}\n\n{schema.get('description', '')}\n\n{table(('Field', 'Type', 'Unit', 'Meaning'), rows)}"
+
+
+def _type_of(schema: Mapping[str, Any]) -> str:
+    """Format a JSON Schema as a type; a record is a link to its table."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(map(_type_of, schema["anyOf"]))
+    if schema.get("type") == "array":
+        return f"list of {_type_of(schema.get('items') or {})}"
+    kind = schema.get("type", "any value")
+    return " or ".join(kind) if isinstance(kind, list) else kind
+
 
 # ---------------------------------------------------------------- rules
 

@@ -12,7 +12,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -63,8 +63,7 @@ def _run(words: Sequence[str]) -> int:
     with _quick_imports():
         from moedsl.support.limits import TooLarge  # `--help` runs nothing
 
-        module, name = arguments.runs.split(".")
-        command = getattr(importlib.import_module(f"moedsl.cli.commands.{module}"), name)
+        command = function_of(arguments)
     try:
         code = command(arguments)
     except (Refused, TooLarge) as problem:
@@ -78,6 +77,12 @@ def _run(words: Sequence[str]) -> int:
     sys.stdout.flush()
     gc.freeze()  # Python is about to end, and its last collection would visit every object again
     return code
+
+
+def function_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
+    """Import the function of the command in parsed arguments."""
+    module, name = arguments.runs.split(".")
+    return getattr(importlib.import_module(f"moedsl.cli.commands.{module}"), name)
 
 
 def _say(code: int, text: str) -> int:
