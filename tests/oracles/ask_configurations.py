@@ -1,10 +1,12 @@
 """What transformers and Bridge make of configurations. JSON lists on stdin and stdout.
 
-A question is {"config", "code": a folder with the model's own classes, "language": the provider's method or null}. An
-answer has "saved", the configuration as the installed transformers saves it, and "fields" of the provider that the real
-AutoBridge makes, by dotted name, with "class" and "tower"; or "error", the words with which one of them refuses it.
+A question is {"config", "code": a folder with the model's own classes, "language": the provider's method or null,
+"config_only", "save"}. With "save" the answer is {"saved": the configuration as the installed transformers saves it}; else
+the "fields" of the provider that the real AutoBridge makes, by dotted name, with its "class" and the "tower"'s
+configuration. It is {"error"}, the words with which one of them refuses it, where it cannot be made.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -43,7 +45,7 @@ def answer(question: dict[str, Any], folder: Path) -> dict[str, Any]:
     names = [f.name for f in dataclasses.fields(made)]
     out["fields"] = {f"model.{n}": _plain(getattr(made, n, None)) for n in names}
     out["class"] = type(made).__name__
-    tower = getattr(made, "vision_config", None)
+    tower: Any = getattr(made, "vision_config", None)
     out["tower"] = tower.to_dict() if hasattr(tower, "to_dict") else None
     return out
 
@@ -61,9 +63,9 @@ def main() -> None:
     stand_ins.install_mamba()
     answers = []
     for question in json.load(sys.stdin):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
             answers.append(answer(question, Path(folder)))
-    json.dump(answers, sys.__stdout__, default=str)
+    print(json.dumps(answers, default=str))
 
 
 if __name__ == "__main__":

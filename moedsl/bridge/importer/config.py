@@ -154,7 +154,8 @@ def _read_facts(
         tower.text = text
         if top.problems:
             return {}, {}, top.problems
-    for part, fields in (("top", top), ("text", text), ("tower", tower)):
+    parts: dict[spellings.Part, Fields] = {"top": top, "text": text, "tower": tower}
+    for part, fields in parts.items():
         if fields.config:
             spellings.spell(family, part, fields, table)
     outer = _object(top, table.outer, table.language, ignored)

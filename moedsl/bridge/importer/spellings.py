@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from moedsl.bridge.importer.layers import Fields, is_int, listed_mlps, numbered, show
-from moedsl.bridge.importer.rules import Family
+from moedsl.bridge.importer.rules import Family, Int
 from moedsl.support.diagnostics import Diagnostic, warning
 
 Part = Literal["top", "text", "tower"]
@@ -42,10 +42,19 @@ def _each(**kinds: int) -> Read:
     return read
 
 
+def _dense(value: Any, of: Mapping[str, Any]) -> int | None:
+    """Count the dense layers of a list of all layers' MLPs, which come first."""
+    dense = value.count("dense") if isinstance(value, list) and len(value) == of.get("num_hidden_layers") else -1
+    return dense if dense >= 0 and value == listed_mlps(dense, len(value)) else None
+
+
 def _sparse_numbers(value: Any, of: Mapping[str, Any]) -> Any:
-    dense = value.count("dense") if isinstance(value, list) else 0
-    whole = isinstance(value, list) and len(value) == of.get("num_hidden_layers")
-    return numbered(dense, len(value)) if whole and value == listed_mlps(dense, len(value)) else None
+    dense = _dense(value, of)
+    return None if dense is None else numbered(dense, len(value))
+
+
+_DIGITS = 9
+"""More than the number of any layer has."""
 
 
 def _own(kind: str, *keys: str) -> Read:
@@ -55,10 +64,10 @@ def _own(kind: str, *keys: str) -> Read:
         kinds, layers = of.get("layer_types"), of.get("num_hidden_layers")
         if not isinstance(kinds, list) or not is_int(layers) or not isinstance(value, Mapping) or not value:
             return None
-        numbers = [i for i, name in enumerate(kinds[:layers]) if name == kind]
+        numbers = [str(i).zfill(_DIGITS) for i, name in enumerate(kinds[:layers]) if name == kind]
         first = next(iter(value.values()))
         alike = isinstance(first, Mapping) and first.keys() == {*keys} and all(one == first for one in value.values())
-        return first if alike and [int(n) if n.isdecimal() else -1 for n in sorted(value)] == numbers else None
+        return first if alike and sorted(n.zfill(_DIGITS) for n in value) == numbers else None
 
     return read
 
@@ -72,12 +81,8 @@ def _of_windows(value: Any, of: Mapping[str, Any]) -> Any:
     if (shape := _own("sliding_attention", "num_attention_heads")(value, of)) is None:
         return None
     groups = of.get("num_key_value_heads", of.get("num_attention_groups"))
-    return {
-        "attention_type": "sliding_attention",
-        "num_attention_groups": groups,
-        "head_dim": of.get("head_dim"),
-        **shape,
-    }
+    more = {"num_attention_groups": groups, "head_dim": of.get("head_dim")}
+    return {"attention_type": "sliding_attention", **shape, **more}
 
 
 def _with_itself(value: Any, of: Mapping[str, Any]) -> Any:
@@ -92,7 +97,7 @@ OTHERS: Mapping[tuple[str, Part], tuple[tuple[str, str, Read], ...]] = {
         ("per_layer_config", "num_global_key_value_heads", _of_full("num_key_value_heads")),
         ("per_layer_config", "global_head_dim", _of_full("head_dim")),
     ),
-    ("kimi_k25", "text"): (("model_type", "model_type", lambda kind, of: {"deepseek_v3": "kimi_k2"}.get(kind, kind)),),
+    ("kimi_k25", "text"): (("model_type", "model_type", lambda v, of: "kimi_k2" if v == "deepseek_v3" else v),),
     ("kimi_k25", "tower"): (
         *(
             (key, f"vt_{key}", _same)
@@ -113,14 +118,13 @@ OTHERS: Mapping[tuple[str, Part], tuple[tuple[str, str, Read], ...]] = {
 }  # fmt: skip
 """Family and object -> a key that newer releases save, the key that the family's table reads, and how it is read."""
 
-EMPTY: Mapping[str, tuple[tuple[str, tuple[Any, ...]], ...]] = {
-    "glm_moe_dsa": (("layer_types", ("deepseek_sparse_attention", "indexed_attention")),),
-    "minimax_m2": (("attn_type_list", (1,)), ("layer_types", ("full_attention",))),
-    "minimax_m3_vl": (("layer_types", ("full_attention", "minimax_m3_sparse")),),
+_EMPTY: Mapping[str, tuple[Any, ...]] = {"layer_types": ("full_attention", "attention"), "mlp_layer_types": ("sparse",)}
+EMPTY: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "glm_moe_dsa": {"layer_types": ("deepseek_sparse_attention", "indexed_attention")},
+    "minimax_m2": {"attn_type_list": (1,)},
+    "minimax_m3_vl": {"layer_types": ("full_attention", "minimax_m3_sparse")},
 }
 """Family -> lists of layers' kinds that say nothing more, as all layers are built alike: the key and the kinds."""
-_EMPTY = (("layer_types", ("full_attention", "attention")),)
-
 SAVED: Mapping[tuple[str, Part], Mapping[str, tuple[Any, ...]]] = {
     ("gpt_oss", "text"): {"swiglu_alpha": (1.702,)},
     ("kimi_k25", "top"): {"projection_hidden_size": (1152,), "projection_layer_norm_eps": ()},
@@ -194,7 +198,7 @@ def spell(family: str, part: Part, fields: Fields, table: Family) -> None:
             both = f"{show(made)} contradicts {key}: {show(stated)}"
             fields.refuse("import.unsupported_value", other, both, help="keep the one that the tensors have")
     fields.config = {key: value for key, value in fields.config.items() if key not in taken}
-    for key, kinds in EMPTY.get(family, _EMPTY) if part == "text" else ():
+    for key, kinds in {**_EMPTY, **EMPTY.get(family, {})}.items() if part == "text" else ():
         listed = fields.config.get(key)
         if key not in _read(table) and isinstance(listed, list) and len(listed) == fields.layers:
             fields.known |= {key} if all(kind in kinds for kind in listed) else set()
@@ -211,6 +215,9 @@ def _others(family: str, part: Part, table: Family) -> Iterator[tuple[str, str, 
     for fact, keys in SYNONYMS.items() if part == "text" else ():
         key = getattr(table.facts.get(fact), "key", "")
         yield from ((other, key, _same) for other in keys if key in keys and other != key)
+    leading = table.facts.get("dense_layers")
+    if part == "text" and isinstance(leading, Int):
+        yield "mlp_layer_types", leading.key, _dense
     yield from OTHERS.get((_VARIANTS.get(family, family), part), ())
 
 
