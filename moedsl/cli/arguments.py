@@ -190,9 +190,10 @@ COMMANDS: Mapping[str, Command] = {
         "verify.verify",
         "run recipes with the real Megatron Bridge, which builds them, and compare them with their plans",
         _arg(
-            "files FILE+",
+            "files FILE*",
             "a folder that `compile` wrote, a recipe.py, a .moe file, or module:function; a recipe runs as you",
         ),
+        _TEXT,
         _named("--target VERSION", "the release of Megatron Bridge for .moe files"),
         *_RECIPE,
         _flag(
