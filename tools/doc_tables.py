@@ -208,7 +208,9 @@ Published results, shown with a plan for which their conditions hold.
 """,
 }
 MODELS = """Facts are those of the published `config.json`. *config* in a source is its key. Parameters are counted as
-Megatron builds them. `moedsl models add config.json` writes the declaration of another model.
+Megatron builds them. `moedsl models add config.json` writes the declaration of another model. It reads what
+transformers has saved up to 5.24, takes for an absent key what Megatron Bridge's AutoBridge builds, and warns of a file
+that AutoBridge cannot load.
 """
 WAYS = f"""## Families
 
