@@ -15,6 +15,7 @@ from moedsl.compiler import Result, compile_source
 from moedsl.lang import reader
 from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.files import write_file
+from moedsl.support.foreign import text_of
 from moedsl.support.render import MARGIN, WINDOW, render_all, sarif_log
 from moedsl.support.source import Source
 from moedsl.support.text import in_json, made_for
@@ -32,6 +33,21 @@ def source_of(a: Namespace) -> Source:
         print("give a .moe file, - for standard input, or -e 'TEXT'", file=sys.stderr)
         raise Refused(())
     return read(*reader.read(a.file))
+
+
+def variables(a: Namespace) -> dict[str, str]:
+    """Return the variables of `--env NAME=VALUE`; raises Refused if one has no `=`."""
+    for text in a.env:
+        if "=" not in text:
+            print(f"--env {text}: write NAME=VALUE", file=sys.stderr)
+            raise Refused(())
+    return dict(text.split("=", 1) for text in a.env)
+
+
+def sources_of(path: str) -> dict[str, Source]:
+    """Return a file that is no program, for labels that point into it."""
+    file = Path(path)
+    return {path: Source(path, text_of(file))} if file.is_file() else {}
 
 
 def read(value: T | None, diagnostics: Iterable[Diagnostic]) -> T:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from moedsl.facts.fields import LATEST, alternatives, fields, words_of
+from moedsl.facts.megatron_arguments import table
 from moedsl.facts.symbols import FLAG, NUMBER, TEXT, Type
 from moedsl.rules import collect, stdlib
 from moedsl.rules.library import Library, of_sources
@@ -22,6 +23,9 @@ OBJECT = Type("setting")
 
 SECTIONS = ("comm_overlap", "mixed_precision", "peft")
 """The sections of the ConfigContainer that may be None."""
+
+ARGUMENTS = "args."
+"""The prefix of an argument of Megatron-LM; a rule that reads one judges only runs of Megatron-LM."""
 
 COMPUTED: Mapping[str, tuple[Type, str]] = {
     "world": (NUMBER, "how many GPUs the recipe is for"),
@@ -43,6 +47,17 @@ def field_types() -> dict[str, Type]:
     """Return the type of every dotted field of the newest version of Bridge, and of the sections that may be absent."""
     out = {path: field_type(f.type) for path, f in fields(LATEST).items()}
     return dict.fromkeys(SECTIONS, OBJECT) | out
+
+
+def argument_types() -> dict[str, Type]:
+    """Return the type of `args.NAME` for each argument of Megatron-LM; several words have the type of one."""
+    out: dict[str, Type] = {}
+    for name, entries in table().items():
+        kind, words = entries[0].get("type"), entries[0].get("choices")
+        of_words = Type("enum", tuple(w for w in words if w != "none")) if words and kind in ("str", "word") else TEXT
+        plain = FLAG if entries[0]["action"] != "value" else NUMBER if kind in ("int", "float") else of_words
+        out[ARGUMENTS + name] = OBJECT if kind in ("pattern", "integers") else plain
+    return out
 
 
 def field_type(annotation: str) -> Type:

@@ -176,7 +176,7 @@ class Expander:
         return tuple(Piece(part, self.line(node) + i) for i, part in enumerate(parts))
 
     def _string(self, node: Any) -> Text:
-        """Read a text in double quotes; the grammar puts blanks before an expansion into the expansion's first token."""
+        """Read a text in double quotes; the grammar puts blanks before an expansion into its first token."""
         raw, out = node.text, list[Piece]()
         first = raw.index(b'"') + 1 if b'"' in raw else 0
 

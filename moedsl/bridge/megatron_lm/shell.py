@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from moedsl.bridge.megatron_lm.expansion import DEEPEST, Expander, Piece, Text, Unknown, Word, plain_text, source
+from moedsl.bridge.megatron_lm.expansion import DEEPEST, Expander, Piece, Text, Unknown, Word, plain_text, source, split
 
 MOST = 20_000
 """The most statements that are read."""

@@ -19,7 +19,7 @@ def lint(a: Namespace) -> int:
     from moedsl.bridge.lint.report import Lint, merged
     from moedsl.bridge.lint.run import lint
 
-    found = lint(a.files, a.gpu, a.world, a.phase, a.read_only)
+    found = lint(a.files, a.gpu, a.world, a.phase, a.read_only, console.variables(a))
     colour = coloured(sys.stdout)
 
     def counted(x: Lint, severity: str) -> str:
@@ -66,7 +66,7 @@ def diff(a: Namespace) -> int:
     if a.like:
         found = beside(*(("<text>", texts[0]) if texts else (a.sides[0], None)), a.like)
     else:
-        found = read_sides(a.sides, texts, Options(a.gpu, a.world, a.read_only))
+        found = read_sides(a.sides, texts, Options(a.gpu, a.world, a.read_only, console.variables(a)))
     left, right = found[0], found[-1]
     if not isinstance(left, Side) or not isinstance(right, Side):
         wrong = [f for f in found if isinstance(f, Wrong)]
@@ -82,8 +82,12 @@ def import_(a: Namespace) -> int:
     from moedsl.bridge.recipe_import import imported
 
     console.stop_on(refusals(Path(a.output), "import", force=a.force) if a.output else ())
-    made = imported(a.recipe, a.gpu, a.world)
-    text = console.read(made.text, made.diagnostics)
-    console.say(made.diagnostics, {})
+    words = [a.recipe, *a.command] if a.command else []
+    made = imported(a.recipe, a.gpu, a.world, console.variables(a), words)
+    sources = console.sources_of(a.recipe)
+    if made.text is None:
+        raise Refused(made.diagnostics, sources)
+    text = made.text
+    console.say(made.diagnostics, sources)
     data = {"program": text, "diagnostics": [to_json(d, {}) for d in made.diagnostics]}
     return console.put_out(a, text, f"; `moedsl plan {a.output}` prices it", data)
