@@ -36,6 +36,7 @@ from moedsl.bridge.recipe_words import (
     differing_facts,
     is_literal,
     is_secret,
+    layout_pins,
     model_of,
     program_text,
     shown,
@@ -90,6 +91,8 @@ class Imported:
 
     text: str | None
     diagnostics: tuple[Diagnostic, ...] = ()
+    pins: str = ""
+    """The layout alone, of a run of Megatron-LM."""
 
 
 def imported(
@@ -144,7 +147,7 @@ def of_arguments(r: Recipe, library: Library) -> Imported:
     if isinstance(made, Diagnostic):
         return Imported(None, (made,))
     if made.result.failed:
-        return refused(made)
+        return evolve(refused(made), pins=layout_pins(made.stated))
     plan = made.result.plans[0]
     ours = {**known_values(plan, made.stated.model), "env_vars": plan.env}
     decided, effects = decided_fields(plan), of_rules(made.result.programs[0].rules)
@@ -159,7 +162,7 @@ def of_arguments(r: Recipe, library: Library) -> Imported:
     made = evolve(made, recipe=evolve(r, settled={p: v for p, v in r.settled.items() if counts(p)}))
     below = finished_below(made, Resolved(r.file, resolved=ours, built=ours, classes=r.classes))
     text = made.text(evolve(below, comments=(*below.comments, *accounted(r, below, ours))))
-    return Imported(text, broken_rules(r, library))
+    return Imported(text, broken_rules(r, library), layout_pins(made.stated))
 
 
 _OF_OTHERS = re.compile(

@@ -238,8 +238,7 @@ def program_text(s: Stated, origin: str, below: Below) -> str:
         lines.append(" ".join(words))
     lines += [f"routing {s.routing}"] if s.routing != "natural" else []
     lines += ["throughput first", ""]
-    off = {a.name: a.decode(a.off) for a in axes.AXES if not a.is_format and a.name not in s.unknown}
-    lines += pins(off | dict(s.layout)).splitlines()
+    lines += layout_pins(s).splitlines()
     lines += [f"pin {' '.join(f'{n}={v}' for n, v in formats.items())}"] if formats else []
     if below.allow:
         lines.append(f'allow {below.allow} because "the layout of the recipe"')
@@ -256,6 +255,12 @@ def program_text(s: Stated, origin: str, below: Below) -> str:
     made, found = format_source(Source("recipe.moe", "\n".join(lines) + "\n"))
     assert made is not None, found
     return made
+
+
+def layout_pins(s: Stated) -> str:
+    """Write the layout as pins; an axis that the recipe leaves off is pinned off."""
+    off = {a.name: a.decode(a.off) for a in axes.AXES if not a.is_format and a.name not in s.unknown}
+    return pins(off | dict(s.layout))
 
 
 def literal(value: Any) -> str:

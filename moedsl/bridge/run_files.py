@@ -5,15 +5,18 @@ Megatron-LM is called with (megatron_lm/). `read` takes any of them, and reads n
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from moedsl.bridge.lint.facts import Recipe
 from moedsl.bridge.megatron_lm import configuration as megatron_lm
+from moedsl.bridge.megatron_lm.arguments import printed
 from moedsl.bridge.verify.cases import unknown
 from moedsl.facts import fields
 from moedsl.facts.facts import Hardware
+from moedsl.facts.values import PATTERN
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.foreign import text_of
@@ -31,18 +34,55 @@ def read(
 
     `gpu` and `world` are the machines where the file does not name them, and `given` the variables of a script.
     """
-    found = megatron_lm.read(target, gpu, world, given, library, command)
-    if found is not None or not target.endswith((".yaml", ".yml")):
-        return found
+    of_bridge = not command and _is_of_bridge(target)
+    if not of_bridge:
+        found = megatron_lm.read(target, gpu, world, given, library, command)
+        if found is not None or not target.endswith((".yaml", ".yml")):
+            return found
     if gpu is None or world is None:
         return (error("import.recipe:no-gpus", target=target),)
     hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
     if hardware is None:
         return (error("import.recipe:unknown-gpu", gpu=gpu, help=unknown(gpu)),)
     try:
-        return read_run_config(Path(target), hardware, world)
+        return (read_log if of_bridge else read_run_config)(Path(target), hardware, world)
     except UnreadableError as wrong:
         return (error("import.recipe", str(wrong), help=wrong.help),)
+
+
+_SUMMARY = "Configuration Summary (Non-Default Values vs Megatron Core)"
+"""The heading of what Bridge prints of its configuration (bridge training/config.py:1704)."""
+_HEADING = re.compile(r"\[(\w+)\](?: Non-default values .*)?:$")
+_ROW = re.compile(r"^\W*(\w+): (.*?)(?:  \(Mcore default: .*\))?$")
+
+
+def _is_of_bridge(target: str) -> bool:
+    """Whether a file is a log in which Bridge printed its configuration."""
+    if target.endswith((".py", ".moe", ".json", ".yaml", ".yml", ".sh")) or not os.path.isfile(target):
+        return False
+    try:
+        return _SUMMARY in text_of(Path(target))
+    except (OSError, ValueError):
+        return False
+
+
+def read_log(path: Path, hardware: Hardware, world: int) -> Recipe:
+    """Read the configuration in a log of Bridge: what differs from Megatron-Core's defaults, and more."""
+    section, values, places = "", dict[str, Any](), {}
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        if _SUMMARY in line:
+            values, places = {}, {}
+        elif heading := _HEADING.search(line):
+            section = heading[1]
+        elif section and (row := _ROW.search(line)):
+            values[f"{section}.{row[1]}"] = printed(row[2])
+            places[f"{section}.{row[1]}"] = ((str(path), number),)
+    hybrid, latent = values.get(PATTERN), values.get("model.kv_lora_rank")
+    kind = "HybridModelProvider" if hybrid else "MLAModelProvider" if latent else "GPTModelProvider"
+    return Recipe(
+        target=str(path), function="log", file=str(path), line=1, fields=values, hardware=hardware, world=world,
+        settled=values, classes={"model": kind, "dataset": "GPTDatasetConfig"}, places=places,
+    )  # fmt: skip
 
 
 class UnreadableError(Exception):

@@ -16,6 +16,7 @@ from moedsl.bridge.fields import of_plan, of_recipe
 from moedsl.bridge.lint.facts import Recipe
 from moedsl.bridge.lint.run import machine
 from moedsl.bridge.lint.source import read
+from moedsl.bridge.recipe_import import of_arguments
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, Report, choices
 from moedsl.bridge.verify.client import Server, is_installed
@@ -124,9 +125,13 @@ def one(target: str, options: Options) -> Found:
             return _wrong(f"{target} has several runs: {', '.join(below)}", f"name one: `{folder / below[0]}`")
     library = load_stdlib()
     own = run_files.read(target, options.gpu, options.world, library, options.given)
+    if isinstance(own, Recipe) and own.arguments:
+        made = of_arguments(own, library)
+        name = f"{target} (imported)"
+        return Wrong(made.diagnostics) if made.text is None else _of_source(Source(name, made.text), target, "")
     if isinstance(own, Recipe):
         fields = of_recipe(own.settled, own.classes)
-        return Side(target, "run", fields, whole=not own.arguments, stated=fields)
+        return Side(target, "run", fields, whole=True, stated=fields)
     if own is not None:
         return Wrong(own)
     case = cases.read(target, options.gpu, options.world)

@@ -38,6 +38,7 @@ COMPUTED: Mapping[str, tuple[Type, str]] = {
     "expandable_segments": (FLAG, "whether PyTorch's allocator is told to grow segments"),
     "layout_stages": (NUMBER, "the chunks of the pipeline layout; 0 without one"),
     "layout_layers": (NUMBER, "the decoder layers in the pipeline layout"),
+    "pattern_segments": (NUMBER, "the parts between the bars of a hybrid's pattern; 0 without one"),
     "layout_mtp": (NUMBER, "the multi-token-prediction layers in it"),
 }
 """Names that are not fields, with their type and meaning; facts.py computes their values."""

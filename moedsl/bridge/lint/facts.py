@@ -213,6 +213,10 @@ _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     ),
     "layout_stages": (lambda r: len(chunks(r)), _LAYOUT),
     "layout_layers": (lambda r: "".join(chunks(r)).count("t"), _LAYOUT),
+    "pattern_segments": (
+        lambda r: len(str(r.get(PATTERN)).partition("/")[0].split("|")) if r.get(PATTERN) else 0,
+        (PATTERN,),
+    ),
     "layout_mtp": (lambda r: "".join(chunks(r)).count("m"), _LAYOUT),
 }
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
-from moedsl.bridge import run_files
 from moedsl.bridge.fields import of_plan, of_recipe
 from moedsl.bridge.lint import rules
 from moedsl.bridge.lint.facts import Recipe, stdlib_facts
@@ -32,15 +31,15 @@ def lint(
     world: int | None = None,
     phase: str = PHASE,
     read_only: bool = False,
-    given: Mapping[str, str] = {},
+    read_own: Callable[[str], Recipe | tuple[Diagnostic, ...] | None] = lambda _: None,
 ) -> list[Lint]:
     """Lint each target (FILE, FILE:function, module:function, or a run's own file); with `read_only`, run none of them.
 
-    `given` are the variables of a script.
+    `read_own` reads a run's own file (run_files.py), and returns None for another target.
     """
     library = load_stdlib()
     book, wrong = rules.read_rules(library)
-    read = [run_files.read(t, gpu, world, library, given) or _case(t, gpu, world) for t in targets]
+    read = [read_own(t) or _case(t, gpu, world) for t in targets]
     known = [c for c in read if isinstance(c, Case)]
     answers: list[Resolved] = []
     if known and not read_only and is_installed():

@@ -256,7 +256,7 @@ def of_log(text: str, file: str) -> Call | None:
             break
         found = _ROW.search(row.rstrip())
         if found:
-            dest, value = found[1], _printed(found[2])
+            dest, value = found[1], printed(found[2])
             entry = table().get(dest, ({},))[0]
             if not entry:
                 others.setdefault(dest, value)
@@ -273,7 +273,7 @@ _CHUNKS = "--num-virtual-stages-per-pipeline-rank"
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
 
 
-def _printed(text: str) -> Any:
+def printed(text: str) -> Any:
     """Read a value as Python prints it: a number, a list, a dtype or a member of an enumeration."""
     text = re.sub(r"<(\w+\.\w+): [^>]*>", r"'\1'", text.strip())
     try:
@@ -281,7 +281,7 @@ def _printed(text: str) -> Any:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = text
     if isinstance(value, list):
-        return [_printed(v) if isinstance(v, str) else v for v in value]
+        return [printed(v) if isinstance(v, str) else v for v in value]
     if isinstance(value, str) and value.startswith("torch."):
         return _DTYPES.get(value[6:], value)
     return value.rpartition(".")[2] if isinstance(value, str) and re.fullmatch(r"[A-Z]\w+\.\w+", value) else value

@@ -176,6 +176,7 @@ _SAID: Mapping[str, tuple[str, ...]] = {
     "external_cuda_graph": ("model.cuda_graph_impl",),
     "cuda_graph_impl": ("model.cuda_graph_impl",),
     "seed": ("rng.seed",),
+    "weight_decay": ("optimizer.weight_decay", "scheduler.start_weight_decay", "scheduler.end_weight_decay"),
     "inference_cuda_graph_scope": (),
 }
 """Argument -> the fields that it decides, where these are not those of the table or of its name."""
@@ -190,7 +191,8 @@ def paths(dest: str) -> Mapping[str, Any]:
     """
     if dest in _SAID:
         return dict.fromkeys(_SAID[dest], "=")
-    own = {p: v for e in table().get(dest, ()) for p, v in e.get("fields", {}).items() if v == "=" or _switches(e, v)}
+    every = {p: v for e in table().get(dest, ()) for p, v in e.get("fields", {}).items() if v == "=" or _switches(e, v)}
+    own = {p: v for p, v in every.items() if p.rpartition(".")[2] == dest} or every
     return {p: v for p, v in (own or dict.fromkeys(called(dest), "=")).items() if p.partition(".")[0] in _SECTIONS}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 from moedsl.cli import console
 from moedsl.cli.terminal import Refused, coloured
+from moedsl.compiler import load_stdlib
 from moedsl.support.diagnostics import to_json
 from moedsl.support.files import refusals
 from moedsl.support.render import render_all
@@ -16,10 +18,13 @@ from moedsl.support.text import visible
 
 def lint(a: Namespace) -> int:
     """Check a Bridge recipe against every rule. Exit 1 if a law is broken or Bridge refuses it."""
+    from moedsl.bridge import run_files
     from moedsl.bridge.lint.report import Lint, merged
     from moedsl.bridge.lint.run import lint
 
-    found = lint(a.files, a.gpu, a.world, a.phase, a.read_only, console.variables(a))
+    library, given = load_stdlib(), console.variables(a)
+    own = partial(run_files.read, gpu=a.gpu, world=a.world, library=library, given=given)
+    found = lint(a.files, a.gpu, a.world, a.phase, a.read_only, own)
     colour = coloured(sys.stdout)
 
     def counted(x: Lint, severity: str) -> str:
