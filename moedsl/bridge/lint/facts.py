@@ -68,7 +68,8 @@ class Recipe(Configuration):
     unread: tuple[str, ...] = ()
     """Descriptions of what could not be read."""
     arguments: Mapping[str, Any] = field(factory=dict)
-    """The value of every argument of a Megatron-LM run, by name; empty for a recipe of Bridge."""
+    """The value of every argument of a Megatron-LM run, by name; empty for a recipe of Bridge. `accepted` is true if
+    they come from a log: `validate_args` has completed them already, and rules over them have nothing to say."""
     given: tuple[Argument, ...] = ()
     """The arguments that such a run is called with."""
 

@@ -135,7 +135,7 @@ def judge(r: Recipe, book: Book, phase: str) -> Verdict:
         used = rule.reads | ({"layers"} if rule.asks_layout else frozenset())
         of_arguments = any(n.startswith(ARGUMENTS) for n in used)
         of_bridge = all(c.startswith("bridge ") for c in rule.cites)
-        if (of_bridge and r.arguments) or (of_arguments and not r.arguments):
+        if (of_bridge and r.arguments) or (of_arguments and r.arguments.get("accepted", True)):
             continue
         if not all(n in env or n not in book.scope for n in used):
             unjudged.append(rule.id)

@@ -84,7 +84,7 @@ def _run(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
 def _machines(head: list[str], values: Mapping[str, str]) -> tuple[int | None, str | None]:
     """Return the number of GPUs, and their type: by torchrun's options, those of srun and sbatch, or mpirun's."""
     options: dict[str, str] = {}
-    for word, after in zip(head, [*head[1:], ""], strict=True):
+    for word, after in zip(head, [*head[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         options[name.replace("_", "-")] = value if equals else after
     slurm = dict(values) | shell.slurm_variables(head)
@@ -159,9 +159,15 @@ def _value(text: str, entry: Mapping[str, Any]) -> Any:
         value = pattern(text)
     if kind == "bool":
         value = bool(text)  # argparse's bool: every text but the empty one
+    if "attn" in (choices or ()) and value in _OLDER_SCOPES:
+        return value
     if choices is not None and value not in choices:
         raise ValueError(f"`{text}` is not one of {', '.join(map(str, choices))}")
     return value
+
+
+_OLDER_SCOPES = ("full", "full_iteration", "full_iteration_inference")
+"""Words of `--cuda-graph-scope` that Megatron-LM still takes, and replaces (arguments.py:255)."""
 
 
 def pattern(text: str) -> Any:
@@ -260,7 +266,7 @@ def of_log(text: str, file: str) -> Call | None:
             entry = table().get(dest, ({},))[0]
             if not entry:
                 others.setdefault(dest, value)
-            elif value != entry.get("default") and value is not None:
+            elif value != entry.get("default") and value is not None and dest not in _COMPLETED:
                 out.append(Argument(entry["flags"][0], dest, value, at))
     chunks = others.get("virtual_pipeline_model_parallel_size")
     given = {a.dest for a in out}
@@ -269,6 +275,14 @@ def of_log(text: str, file: str) -> Call | None:
     return Call(file, first, tuple({a.dest: a for a in out}.values()), {}, others.get("world_size"), others=others)
 
 
+_COMPLETED = (
+    "encoder_num_layers", "encoder_seq_length", "start_weight_decay", "end_weight_decay", "eval_global_batch_size",
+    "eval_micro_batch_size", "dataloader_type", "async_strategy", "exit_signal", "inference_cuda_graph_scope",
+    "bias_gelu_fusion", "overlap_p2p_comm", "align_param_gather", "accumulate_allreduce_grads_in_fp32",
+    "tensor_parallel_num_weight_shards", "expert_tensor_parallel_num_weight_shards", "inprocess_active_world_size",
+    "te_rng_tracker", "high_priority_stream_groups", "variable_seq_lengths",
+)  # fmt: skip
+"""Arguments that `validate_args` completes from others before the block is printed."""
 _CHUNKS = "--num-virtual-stages-per-pipeline-rank"
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
 

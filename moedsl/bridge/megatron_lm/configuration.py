@@ -110,7 +110,7 @@ def recipe(call: Call, gpu: str | None, world: int | None, library: Library) -> 
     holes = [f"line {a.line}: `{a.flag}` needs {_names(a)}" for a in call.arguments if a.holes]
     family = "MLAModelProvider" if made.get("model.multi_latent_attention") else "GPTModelProvider"
     hybrid = made.get("model.hybrid_layer_pattern")
-    values = call.values() | {"world_size": ranks}
+    values = call.values() | {"world_size": ranks, "accepted": bool(call.others)}
     return Recipe(
         target=call.file, function=os.path.basename(call.file), file=call.file, line=call.line, fields=made,
         hardware=hardware, world=ranks, settled=made, places=places, unread=(*call.unread, *holes),
