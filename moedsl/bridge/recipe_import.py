@@ -150,12 +150,12 @@ def of_arguments(r: Recipe, library: Library) -> Imported:
         return evolve(refused(made), pins=layout_pins(made.stated))
     plan = made.result.plans[0]
     ours = {**known_values(plan, made.stated.model), "env_vars": plan.env}
-    decided, effects = decided_fields(plan), of_rules(made.result.programs[0].rules)
+    is_new, decided, effects = made.stated.is_new, decided_fields(plan), of_rules(made.result.programs[0].rules)
 
     def counts(path: str) -> bool:
         """Whether the run may differ from the plan's recipe in a field: one that it states, or a default of weight."""
         if path in r.places:
-            return not (made.stated.is_new and path in _TO_WORDS)
+            return not (is_new and path in _TO_WORDS)
         of_weight = effects.field(path) == EXPERIMENT or "fusion" in path or path in decided
         return path in ours and of_weight and not _OF_OTHERS.search(path)
 

@@ -134,7 +134,7 @@ def declaration(r: Recipe, library: Library) -> Model | None:
     name = "m_" + re.sub(r"\W+", "_", os.path.basename(r.file).partition(".")[0], flags=re.ASCII).strip("_").lower()
     family = kin.family if kin else "deepseek_v3" if facts["attention"] == "mla" else "mixtral"
     vocab = facts.get("vocab") or r.arguments.get("padded_vocab_size") or (kin.vocab if kin else None) or ASSUMED_VOCAB
-    own = {
+    own: dict[str, Any] = {
         "name": name,
         "hf": hf if "/" in hf and hf[:1] not in "/.$" else f"local/{name}",
         "family": family,

@@ -115,7 +115,7 @@ def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
         classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
         return Recipe(
             target=str(path), function="run_config", file=str(path), line=1, fields=values, hardware=hardware,
-            world=world, settled=values, classes=classes,
+            world=world, settled=values, classes=classes, places=_places(path),
         )  # fmt: skip
     except OSError as unread:
         raise UnreadableError(f"cannot read {path}: {unread.strerror or unread}") from unread
@@ -123,6 +123,18 @@ def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
         raise UnreadableError(f"{path} is nested too deep, or contains itself") from None
     except (yaml.YAMLError, ValueError) as wrong:
         raise UnreadableError(f"{path} is not YAML: {' '.join(str(wrong).split())}") from wrong
+
+
+def _places(path: Path) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Return the line of each field of a `run_config.yaml`."""
+    section, out = "", dict[str, tuple[tuple[str, int], ...]]()
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        if found := re.match(r" *(\w+):", line):
+            indent = len(line) - len(line.lstrip())
+            section = found[1] if not indent else section
+            if indent == 2:
+                out.setdefault(f"{section}.{found[1]}", ((str(path), number),))
+    return out
 
 
 def plain(value: Any) -> Any:

@@ -124,7 +124,10 @@ def one(target: str, options: Options) -> Found:
         if below:
             return _wrong(f"{target} has several runs: {', '.join(below)}", f"name one: `{folder / below[0]}`")
     library = load_stdlib()
+    machines = (options.gpu or "h100", options.world or 1) if target.endswith((".yaml", ".yml")) else None
     own = run_files.read(target, options.gpu, options.world, library, options.given)
+    if machines and isinstance(own, tuple) and own[0].id == "import.recipe":  # fields alone need no machines
+        own = run_files.read(target, *machines, library, options.given)
     if isinstance(own, Recipe) and own.arguments:
         made = of_arguments(own, library)
         name = f"{target} (imported)"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from moedsl.facts import megatron_arguments
 from moedsl.facts.fields import LATEST, alternatives, fields, words_of
-from moedsl.facts.megatron_arguments import table
 from moedsl.facts.symbols import FLAG, NUMBER, TEXT, Type
 from moedsl.rules import collect, stdlib
 from moedsl.rules.library import Library, of_sources
@@ -53,11 +53,11 @@ def field_types() -> dict[str, Type]:
 def argument_types() -> dict[str, Type]:
     """Return the type of `args.NAME` for each argument of Megatron-LM; several words have the type of one."""
     out: dict[str, Type] = {}
-    for name, entries in table().items():
-        kind, words = entries[0].get("type"), entries[0].get("choices")
-        of_words = Type("enum", tuple(w for w in words if w != "none")) if words and kind in ("str", "word") else TEXT
-        plain = FLAG if entries[0]["action"] != "value" else NUMBER if kind in ("int", "float") else of_words
-        out[ARGUMENTS + name] = OBJECT if kind in ("pattern", "integers") else plain
+    for a in megatron_arguments.arguments():
+        words = tuple(w for w in a.choices if w != "none") if a.type in ("str", "word") else ()
+        of_words = Type("enum", words) if words else TEXT
+        plain = FLAG if a.action != "value" else NUMBER if a.type in ("int", "float") else of_words
+        out.setdefault(ARGUMENTS + a.dest, OBJECT if a.type in ("pattern", "integers") else plain)
     return out
 
 

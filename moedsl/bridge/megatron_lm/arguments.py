@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from attrs import field, frozen
@@ -16,7 +17,8 @@ from attrs import field, frozen
 from moedsl.bridge.lint.facts import Argument
 from moedsl.bridge.megatron_lm import shell
 from moedsl.bridge.megatron_lm.expansion import Piece, Word
-from moedsl.facts.megatron_arguments import defaults, flags, table
+from moedsl.facts import megatron_arguments
+from moedsl.facts.megatron_arguments import by_flag
 
 
 @frozen
@@ -41,14 +43,25 @@ class Call:
 
     def values(self) -> dict[str, Any]:
         """Return every argument's value, with Megatron-LM's defaults."""
-        return defaults() | {dest: a.value for dest, a in self.given.items()}
+        return {dest: entries[0].default for dest, entries in table().items()} | {
+            dest: a.value for dest, a in self.given.items()
+        }
+
+
+@cache
+def table() -> Mapping[str, Sequence[megatron_arguments.Argument]]:
+    """Return the arguments by name; several flags may share one."""
+    out: dict[str, list[megatron_arguments.Argument]] = {}
+    for a in megatron_arguments.arguments():
+        out.setdefault(a.dest, []).append(a)
+    return out
 
 
 def of_script(text: str, file: str, given: Mapping[str, str]) -> Call | None:
     """Find the run that a script starts; None if no command in it has arguments of Megatron-LM."""
     script = shell.read(text, given)
     found = [(c, *_run(c.words)) for c in script.commands]
-    counted = [(sum(w.text.partition("=")[0] in flags() for w in args), c, head, args) for c, head, args in found]
+    counted = [(sum(w.text.partition("=")[0] in by_flag() for w in args), c, head, args) for c, head, args in found]
     count, command, head, args = max(counted, key=lambda x: x[0], default=(0, None, (), ()))
     if command is None or count < 3:
         return None
@@ -62,7 +75,7 @@ def of_script(text: str, file: str, given: Mapping[str, str]) -> Call | None:
 def of_command(words: Iterable[str]) -> Call | None:
     """Read the words of a command line."""
     head, args = _run(tuple(Word((Piece(w, 1),)) for w in words))
-    if not any(w.text.partition("=")[0] in flags() for w in args):
+    if not any(w.text.partition("=")[0] in by_flag() for w in args):
         return None
     world, gpu = _machines([w.text for w in head], {})
     return Call("<command line>", 1, parsed(args), {}, world, gpu)
@@ -76,7 +89,7 @@ def _run(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
     if words and words[0].text in ("echo", "printf", "eval"):
         return words, ()
     at = next((i for i, w in enumerate(words) if w.text.endswith(".py")), None)
-    at = at if at is not None else next((i for i, w in enumerate(words) if w.text in flags()), len(words)) - 1
+    at = at if at is not None else next((i for i, w in enumerate(words) if w.text in by_flag()), len(words)) - 1
     end = next((i for i, w in enumerate(words) if i > at and _ENDS.fullmatch(w.text)), len(words))
     return words[: at + 1], words[at + 1 : end]
 
@@ -109,12 +122,12 @@ def parsed(words: Sequence[Word]) -> tuple[Argument, ...]:
         if word.holes and not (name.startswith("-") and equals):
             out.append(Argument(word.text, None, None, word.line, word.holes))
             continue
-        found = flags().get(name)
-        count = found[1].get("nargs") if found else "*"
+        found = by_flag().get(name)
+        count = found.nargs if found else "*"
         values: list[Word] = []
         if equals:
             values = [Word((Piece(own, word.line, True, word.holes),))]
-        elif found is None or found[1]["action"] == "value":
+        elif found is None or found.action == "value":
             most = count if isinstance(count, int) else 1 if count in (None, "?") else len(words)
             while at < len(words) and len(values) < most and not _is_flag(words[at].text):
                 values.append(words[at])
@@ -127,19 +140,19 @@ def _is_flag(text: str) -> bool:
     return text.startswith("-") and not re.fullmatch(r"-\d+\.?\d*(e-?\d+)?|-\.\d+|-", text)
 
 
-def _argument(flag: str, found: tuple[str, Mapping[str, Any]] | None, words: list[Word], line: int) -> Argument:
+def _argument(flag: str, found: megatron_arguments.Argument | None, words: list[Word], line: int) -> Argument:
     holes = tuple(dict.fromkeys(n for w in words for n in w.holes))
     texts = [w.text for w in words]
     if found is None:
         return Argument(flag, None, " ".join(texts) or None, line, holes)
-    dest, entry = found
-    if entry["action"] != "value":
-        value = entry["action"] == "true" or (entry["action"] == "either" and not flag.startswith("--no-"))
+    dest, entry = found.dest, found
+    if entry.action != "value":
+        value = entry.action == "true" or (entry.action == "either" and not flag.startswith("--no-"))
         return Argument(flag, dest, value, line, (), f"it takes no value, and has {texts[0]}" if texts else "")
-    several = entry.get("nargs") in ("*", "+") or isinstance(entry.get("nargs"), int)
+    several = entry.nargs in ("*", "+") or isinstance(entry.nargs, int)
     if holes:
         return Argument(flag, dest, " ".join(texts), line, holes)
-    if not texts and entry.get("nargs") not in ("*", "?"):
+    if not texts and entry.nargs not in ("*", "?"):
         return Argument(flag, dest, None, line, (), "it needs a value")
     try:
         values = [_value(text, entry) for text in texts]
@@ -148,9 +161,9 @@ def _argument(flag: str, found: tuple[str, Mapping[str, Any]] | None, words: lis
     return Argument(flag, dest, values if several else next(iter(values), None), line)
 
 
-def _value(text: str, entry: Mapping[str, Any]) -> Any:
+def _value(text: str, entry: megatron_arguments.Argument) -> Any:
     """Convert a text as argparse does; raises ValueError with the reason."""
-    kind, choices = entry.get("type"), entry.get("choices")
+    kind, choices = entry.type, entry.choices
     try:
         value: Any = int(text) if kind == "int" else float(text) if kind == "float" else text
     except ValueError:
@@ -159,9 +172,9 @@ def _value(text: str, entry: Mapping[str, Any]) -> Any:
         value = pattern(text)
     if kind == "bool":
         value = bool(text)  # argparse's bool: every text but the empty one
-    if "attn" in (choices or ()) and value in _OLDER_SCOPES:
+    if "attn" in choices and value in _OLDER_SCOPES:
         return value
-    if choices is not None and value not in choices:
+    if choices and value not in choices:
         raise ValueError(f"`{text}` is not one of {', '.join(map(str, choices))}")
     return value
 
@@ -187,6 +200,8 @@ def pattern(text: str) -> Any:
                 x, y = made(a), made(b)
                 if isinstance(x, int) + isinstance(y, int) and len(x if isinstance(x, list) else [0]) <= 10_000:
                     return x * y
+            case _:
+                pass
         raise ValueError(f"`{text}` is no pattern such as ([0]*3+[1]*58)")
 
     try:
@@ -218,11 +233,11 @@ def of_yaml(text: str, file: str, given: Mapping[str, str]) -> Call | None:
     for key, node in block.value:
         flag = "--" + str(key.value).lstrip("-").replace("_", "-")
         value = loader.construct_object(node, deep=True)
-        one = flags().get(flag, ("", {}))[1]
-        takes = one.get("action") == "value"
+        one = by_flag().get(flag)
+        takes = one is not None and one.action == "value"
         if value is False and not takes:
             continue
-        if isinstance(value, str) and one.get("nargs") in ("*", "+"):
+        if isinstance(value, str) and one is not None and one.nargs in ("*", "+"):
             value = value.strip("[]").replace(",", " ").split()
         parts = (
             value if isinstance(value, list) else [] if value in (True, None, "") and not (takes and value) else [value]
@@ -263,11 +278,11 @@ def of_log(text: str, file: str) -> Call | None:
         found = _ROW.search(row.rstrip())
         if found:
             dest, value = found[1], printed(found[2])
-            entry = table().get(dest, ({},))[0]
-            if not entry:
+            entry = next(iter(table().get(dest, ())), None)
+            if entry is None:
                 others.setdefault(dest, value)
-            elif value != entry.get("default") and value is not None and dest not in _COMPLETED:
-                out.append(Argument(entry["flags"][0], dest, value, at))
+            elif value != entry.default and value is not None and dest not in _COMPLETED:
+                out.append(Argument(entry.flags[0], dest, value, at))
     chunks = others.get("virtual_pipeline_model_parallel_size")
     given = {a.dest for a in out}
     if chunks and not given & {"pipeline_model_parallel_layout", "num_layers_per_virtual_pipeline_stage"}:

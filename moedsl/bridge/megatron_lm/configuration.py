@@ -17,12 +17,13 @@ from attrs import evolve
 
 from moedsl.bridge.lint.facts import Argument, Recipe, stdlib_facts
 from moedsl.bridge.megatron_lm import arguments
-from moedsl.bridge.megatron_lm.arguments import Call
+from moedsl.bridge.megatron_lm.arguments import Call, table
+from moedsl.facts import megatron_arguments
 from moedsl.facts.fields import called
-from moedsl.facts.megatron_arguments import flags, table
+from moedsl.facts.megatron_arguments import SAME, by_flag
 from moedsl.facts.values import stages
 from moedsl.rules.library import Library
-from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
+from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.foreign import text_of
 from moedsl.support.source import Span
 
@@ -122,8 +123,8 @@ def recipe(call: Call, gpu: str | None, world: int | None, library: Library) -> 
 
 def _needed(a: Argument) -> bool:
     """Whether a plan needs the value of an argument: not that of a path, a name or an unknown argument."""
-    found = flags().get(a.flag)
-    return found is not None and (found[1].get("type") not in FREE or found[1].get("choices") is not None)
+    found = by_flag().get(a.flag)
+    return found is not None and (found.type not in FREE or bool(found.choices))
 
 
 def _names(a: Argument) -> str:
@@ -190,14 +191,13 @@ def paths(dest: str) -> Mapping[str, Any]:
     They follow from `_SAID`, the table, or the argument's name.
     """
     if dest in _SAID:
-        return dict.fromkeys(_SAID[dest], "=")
-    every = {p: v for e in table().get(dest, ()) for p, v in e.get("fields", {}).items() if v == "=" or _switches(e, v)}
-    own = {p: v for p, v in every.items() if p.rpartition(".")[2] == dest} or every
-    return {p: v for p, v in (own or dict.fromkeys(called(dest), "=")).items() if p.partition(".")[0] in _SECTIONS}
+        return dict.fromkeys(_SAID[dest], SAME)
+    own = {p: v for e in table().get(dest, ()) for p, v in e.fields.items() if v == SAME or _switches(e, v)}
+    return {p: v for p, v in (own or dict.fromkeys(called(dest), SAME)).items() if p.partition(".")[0] in _SECTIONS}
 
 
-def _switches(entry: Mapping[str, Any], value: Any) -> bool:
-    return entry["action"] in ("true", "false") and isinstance(value, bool)
+def _switches(entry: megatron_arguments.Argument, value: Any) -> bool:
+    return entry.action in ("true", "false") and isinstance(value, bool)
 
 
 def fields(call: Call, world: int) -> tuple[dict[str, Any], dict[str, tuple[tuple[str, int], ...]]]:
@@ -206,14 +206,14 @@ def fields(call: Call, world: int) -> tuple[dict[str, Any], dict[str, tuple[tupl
     out: dict[str, Any] = {}
     places: dict[str, tuple[tuple[str, int], ...]] = {}
     for dest, entries in table().items():
-        if entries[0].get("group") == "mla" and not values["multi_latent_attention"]:
+        if entries[0].group == "mla" and not values["multi_latent_attention"]:
             continue
         said, value = given.get(dest), values[dest]
         if isinstance(value, list) and len(value) == 1 and dest not in ("data_path", "recompute_modules"):
             value = value[0]
-        value = _DTYPES.get(value, value) if dest in _OPTIMIZER_DTYPES else value
+        value = _DTYPES.get(str(value), value) if dest in _OPTIMIZER_DTYPES else value
         for path, takes in paths(dest).items():
-            made = value if takes == "=" else takes if said is not None else not takes
+            made = value if takes == SAME else takes if said is not None else not takes
             if said is not None or (path not in out and made is not None):
                 out[path] = made
             if said is not None:
@@ -287,8 +287,3 @@ def chunks_of(v: Mapping[str, Any], pp: int) -> int | None:
     else:
         return None
     return chunks if chunks > 1 else None
-
-
-def near(flag: str) -> tuple[str, ...]:
-    """Suggest the argument that an unknown one may mean."""
-    return suggest(flag, [*flags()])
