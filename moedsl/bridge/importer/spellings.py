@@ -228,7 +228,8 @@ def _read(table: Family) -> set[str]:
 
 def remarks(family: str, config: Mapping[str, Any], text: Mapping[str, Any]) -> list[Diagnostic]:
     """Warn of what AutoBridge will not read in a file, although its facts are known."""
-    absent = [key for key in ("architectures", *NEEDED.get(family, ())) if {**text, **config}.get(key) is None]
+    needed = ("architectures", *NEEDED.get(family, ()))
+    absent = [key for key in needed if (config if key in ("architectures", "auto_map") else text).get(key) is None]
     found = [warning("import.unloadable:absent", key=key, values={"field": key}) for key in absent]
     key, effect = _NEWER.get(_VARIANTS.get(family, family), ("", ""))
     value = text.get(key)
