@@ -536,6 +536,7 @@ STARTS: Mapping[str, str] = {
     "a model and machines": "moedsl plan -e 'qwen3_30b_a3b; h100 x 16; throughput first'",
     "a job to prepare": "moedsl init",
     "a Megatron Bridge recipe, or its run_config.yaml": "moedsl import recipe.py",
+    "a script, a YAML file or a log of Megatron-LM": "moedsl import pretrain.sh",
     "a config.json of Hugging Face": "moedsl models add config.json",
     "the log of a run that died": "moedsl diagnose train.log",
     "the log of a run that is slow": "moedsl gap train.log=out/plan.json",
