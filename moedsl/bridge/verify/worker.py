@@ -127,7 +127,7 @@ def _questions(case: Case, found: _Findings) -> None:
     counted, whole = found.ask("stages", lambda: stages.count(config, case, ranks, look))
     pairs, differing = resolve.compare_stages(counted, case.plan)
     found.more |= {"stages": tuple(pairs), "parameters": whole}
-    found.mismatches += differing
+    found.mismatches += [*differing, *resolve.compare_experts(config.model, counted, whole)]
 
 
 @contextmanager
