@@ -169,8 +169,6 @@ def chunks(r: Recipe) -> list[str]:
 
 
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-_SETTLED = ("after Bridge's update",)
-"""A name that is not a field, so that the value is known only for a whole recipe."""
 _LAYER_SPEC = "model.transformer_layer_spec"
 _LAYOUT = ("model.pipeline_model_parallel_layout",)
 _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
@@ -179,7 +177,10 @@ _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "dataset_class": (lambda r: r.classes.get("dataset"), ()),
     "asked_dispatcher": (lambda r: r.asked, ()),
     "backend_said": (lambda r: "model.moe_flex_dispatcher_backend" in r.places, ()),
-    "runs_sequence_parallel": (lambda r: bool(r.settled.get("model.sequence_parallel")), _SETTLED),
+    "runs_sequence_parallel": (
+        lambda r: bool((r.settled if r.whole else r.fields).get("model.sequence_parallel")),
+        ("model.sequence_parallel",),
+    ),
     "balancings": (lambda r: listed(r.get(BALANCING)), (BALANCING,)),
     "balancing_weights": (lambda r: listed(r.get(WEIGHTS)), (WEIGHTS,)),
     "one_layer_spec": (lambda r: r.get(_LAYER_SPEC) == "<default_layer_spec>", (_LAYER_SPEC,)),
