@@ -33,7 +33,7 @@ def weights(a: Namespace) -> int:
     if a.action is None:
         print("give `moedsl weights import FILE` or `moedsl weights export FILE --to FOLDER`", file=sys.stderr)
         return 1
-    result = console.compiled(a, "plan")
+    result = console.compiled(a, "plan", asks="recipe")
     cluster, found = cluster_rules.choose(result.library, launch.asked(a.cluster))
     jobs, wrong = list[Job](), list[Diagnostic]()
     if cluster is not None:

@@ -31,7 +31,7 @@ SUBMISSIONS = 4
 
 def run(a: Namespace, named: Named | None = None) -> int:
     """Start the runs of a file; `named` gets the id of their experiment, which is printed if there is no `named`."""
-    result = console.compiled(a, "plan")
+    result = console.compiled(a, "plan", asks="recipe")
     cluster, found = cluster_rules.choose(result.library, asked(a.cluster))
     if cluster is None:
         console.say(found, result.sources)

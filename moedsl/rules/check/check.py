@@ -35,7 +35,7 @@ from moedsl.rules.evaluators import evaluate
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
-from moedsl.support.diagnostics import ADD, Diagnostic, Fix, Instead, Label, error, note, suggest
+from moedsl.support.diagnostics import ADD, Diagnostic, Fix, Instead, Label, error, note, suggest, warning
 from moedsl.support.source import Span
 
 REFERENCE_VLM = "reference_vlm"
@@ -199,7 +199,8 @@ class _Reader:
             self.found.extend(wrong)
             return made
         if is_model:
-            near = suggest(name.id, [*known]) or None
+            ids = [id for _, id in self.library.hubs()] if "/" in name.id else known
+            near = suggest(name.id, [*ids]) or None
             return self.found.append(error("check.unknown_model", name.span, name=name.id, help=near))
         near = hardware_like(name.id, self.library)
         return self.found.append(error("check.unknown_hardware", name.span, hardware=name.id, help=near))
@@ -317,6 +318,11 @@ class _Reader:
         if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
             at, help = self.draft.sets["model.mtp_num_layers"].path.span, "drop this `set`" if never else None
             self.found.append(error("check.model:no-mtp", at, model=model.name, help=help))
+        kind = model.family
+        if kind not in families.known(target) and not families.bridging(kind):  # `plan` goes on, `compile` refuses
+            near = suggest(kind, families.known(target), 0.7)
+            at = self.draft.fixed["model"].span if "model" in self.draft.fixed else self._anywhere()
+            self.found.append(warning("check.no_bridge", at, family=kind, help=near or None))
         words = families.why_unbuilt(model, target)
         if words is None:
             return
