@@ -77,7 +77,7 @@ def test_a_family_without_a_bridge_is_planned_by_hand_and_not_compiled(config: s
     text, (refused,) = declaration(json.loads(config), "mine", "org/name")
     assert text is None and "no release of Megatron Bridge has a bridge" in refused.message
     (block,) = (h for h in refused.help if h.startswith("to plan it"))
-    program = f"{block.partition('declaration: ')[2][:-1]} {missing} }}\nmine; h100 x 64; fit first"
+    program = f"{block.partition('declaration: ')[2][:-1]} {missing} }}\nmine; h100 x 512; fit first"
     planned, made = api.plan(program), api.compile(program)
     assert planned.plans and [d.severity for d in planned.diagnostics if d.id == "check.no_bridge"] == ["warning"]
     assert not made.files and [d.id for d in made.diagnostics if d.is_error] == ["check.no_bridge"]

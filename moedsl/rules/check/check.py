@@ -80,7 +80,8 @@ def check(
         p = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file).program()
         if p is not None:
             diagnostics += chain(
-                suspicious.without_weights(p), suspicious.frozen_at_random(p), suspicious.of_another_model(p, library),
+                suspicious.without_weights(p), suspicious.continued_rate(p), suspicious.frozen_at_random(p),
+                suspicious.of_another_model(p, library),
                 suspicious.wrong_file(p), overrides.misplaced(p), overrides.derived(p), suspicious.batch_of_tokens(p),
                 suspicious.memory_in_bytes(p), suspicious.bandwidth_of_no_gpu(p, library),
                 suspicious.rate_not_stated(p, library), suspicious.capability_of_another_arch(p, library),
@@ -128,7 +129,7 @@ class _Reader:
         corpus, samples = options.read_data(draft.of(ast.DataStmt), tunes and not images, images, found)
         target = statements.read_target(draft.of(ast.TargetStmt), self.target, found)
         sets = overrides.read(draft.sets, model, target, found)
-        hub_weights, sets = options.read_weights(draft.of(ast.WeightsStmt), tunes, sets, found)
+        hub_weights, sets = options.read_weights(draft.of(ast.WeightsStmt), sets, found)
         trained, isolate = draft.of(ast.AdapterStmt), draft.of(ast.IsolateStmt)
         gpus = self._whole(count.count, "the number of GPUs", MOST_RANKS) if count and count.count else None
         seq, batch = (self._whole(s.value, f"`{k}`") if (s := draft.fixed.get(k)) else None for k in ("seq", "batch"))  # type: ignore[union-attr]

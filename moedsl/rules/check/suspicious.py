@@ -116,6 +116,13 @@ def without_weights(p: Program) -> Iterator[Diagnostic]:
         yield warning("plan.sft_without_weights:plan", at, task=p.task, help=help, cites=_CITES)
 
 
+def continued_rate(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run pretrains further from weights and states no learning rate (bridge setup.py:174 loads them)."""
+    if p.task not in _SOURCES and "weights" in p.spans and "optimizer.lr" not in _named(p):
+        cites = ("bridge training/setup.py:174", "bridge recipes/utils/optimizer_utils.py")
+        yield warning("check.continued_rate", p.spans["weights"], cites=cites)
+
+
 def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
     """Warn if a run pretrains a VLM on real images with frozen parts but names no weights for them."""
     frozen = [word for word in VLM_WORDS if word in p.vlm]
