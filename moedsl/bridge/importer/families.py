@@ -460,7 +460,11 @@ FAMILIES: Mapping[str, Family] = {
             Unbuilt("moe_capacity"),
             Unbuilt("num_nextn_predict_layers"),
         ),
-        (EXPERT_BIAS, f"Megatron Bridge leaves out MTP, whose weights are not published: {_ERNIE}:239."),
+        (
+            EXPERT_BIAS,
+            f"Megatron Bridge leaves out MTP, whose weights are not published: {_ERNIE}:239.",
+            f"It routes by a sigmoid, where the published models use a softmax ({_ERNIE}:225): compare the first losses.",
+        ),
     ),
     "hy_v3": Family(
         CORE
