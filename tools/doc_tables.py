@@ -227,7 +227,7 @@ parameters that are counted. *Rehearsed*: a small model of it trains on a CPU, w
 REMARKS = {
     "deepseek_v2": "deprecated: Megatron Bridge 0.7.0 removes it (bridge models/_deprecation.py:30)",
     "minimax_m3_vl": "its language model, with full attention in each layer",
-    "ernie4_5_moe": "routed by a sigmoid, where the published models use a softmax (bridge models/ernie/ernie_45_bridge.py:225)",
+    "ernie4_5_moe": "routed by a sigmoid, the published models by a softmax (bridge models/ernie/ernie_45_bridge.py)",
     "step3p5": "with a gate as wide as each head in place of a number, and without MTP",
 }
 """What a reader should know of a family that Bridge builds."""

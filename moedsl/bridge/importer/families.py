@@ -463,7 +463,7 @@ FAMILIES: Mapping[str, Family] = {
         (
             EXPERT_BIAS,
             f"Megatron Bridge leaves out MTP, whose weights are not published: {_ERNIE}:239.",
-            f"It routes by a sigmoid, where the published models use a softmax ({_ERNIE}:225): compare the first losses.",
+            f"It routes by a sigmoid, the published models by a softmax: compare the first losses ({_ERNIE}:225).",
         ),
     ),
     "hy_v3": Family(
