@@ -72,6 +72,14 @@ def test_bridge_accepts_a_configuration_of_each_family(server: Server, tmp_path:
         assert report.ok, (name, report.to_json())
 
 
+@pytest.mark.bridge
+def test_a_configuration_that_is_not_here_is_no_refusal(server: Server, tmp_path: Path) -> None:
+    program = (ROOT / "stdlib" / "models" / "qwen3_30b_a3b.moe").read_text().replace("qwen3_30b_a3b {", "mine {")
+    program = program.replace("Qwen/Qwen3-30B-A3B", "nobody/nothing-1B")
+    (report,) = judged(server, {"mine": f"{program}\nmine; h100 x 16; fit first"}, tmp_path).values()
+    assert report.id == "verify.no_configuration" and "nobody/nothing-1B" in report.message and not report.refusals
+
+
 @pytest.mark.parametrize(("config", "missing"), table_of("importer", "a family without a bridge"))
 def test_a_family_without_a_bridge_is_planned_by_hand_and_not_compiled(config: str, missing: str) -> None:
     text, (refused,) = declaration(json.loads(config), "mine", "org/name")
