@@ -18,7 +18,7 @@ from attrs import define, evolve, field, frozen
 
 from moedsl.bridge.lint.facts import Place, Recipe
 from moedsl.bridge.lint.rules import Verdict
-from moedsl.bridge.verify.cases import Refusal
+from moedsl.bridge.verify.cases import Refusal, not_here
 from moedsl.emit.fields import BACK
 from moedsl.facts import facts
 from moedsl.facts.fields import meant, unknown_word
@@ -93,7 +93,9 @@ def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mappin
             near = suggest(str(value).lower(), re.findall(r'"([^"]+)"', takes))
             text = f"sets `{name}` to {value}, but Bridge knows only {takes}"
             add("lint.unknown_word", "warning", (name,), text, help=near)
-    if refusal is not None:
+    if refusal is not None and (absent := not_here(refusal.message)) is not None:
+        own.append(error("verify.no_configuration", absent[0], *lines.definition(r), help=absent[1]))
+    elif refusal is not None:
         theirs = refusal.where.startswith(("megatron/", "transformer_engine/"))
         verb = f"Megatron Bridge refuses {r.function}" if theirs else f"{r.function} fails"
         step = "while it was built" if refusal.question == "recipe" else "in runtime_config_update"

@@ -185,6 +185,23 @@ def refusal(error: BaseException, question: str) -> Refusal:
     return Refusal(where, type(error).__name__, str(error).strip()[:LONGEST], question)
 
 
+_UNREAD = re.compile(
+    r"Failed to load configuration from (\S+) after .*(couldn't (connect|find)|offline|Repo id must|not a valid model)",
+    re.DOTALL,
+)
+
+
+def not_here(message: str) -> tuple[str, str] | None:
+    """Return what to say, and the way out, if Bridge did not find a model's configuration on this machine (bridge
+    models/hf_pretrained/safe_config_loader.py:134)."""
+    named = _UNREAD.search(message)
+    if named is None:
+        return None
+    said = f"the config.json of {named[1]} cannot be read on this machine, so Bridge was asked nothing"
+    fetch = f"`hf download {named[1]} --include '*.json' '*.py'` fetches it, or let moedsl do so with HF_HUB_OFFLINE=0"
+    return said, f"{fetch}; `hf` of the model may also name a folder"
+
+
 def is_theirs(error: BaseException) -> bool:
     """Whether one of the exception's innermost three frames is in NVIDIA's code or Transformer Engine's."""
     last = traceback.extract_tb(error.__traceback__)[-3:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 import time
 import traceback
@@ -18,22 +17,13 @@ import torch.distributed as dist
 from attrs import define, field
 
 from moedsl.bridge.verify import resolve, runtime, stages, stand_ins
-from moedsl.bridge.verify.cases import Case, Mismatch, Refusal, Report, failed, is_theirs, refusal
+from moedsl.bridge.verify.cases import Case, Mismatch, Refusal, Report, failed, is_theirs, not_here, refusal
 from moedsl.bridge.verify.configs import unknown
 from moedsl.bridge.verify.resolve import UnbuiltError
 from moedsl.bridge.verify.stages import initialise
 from moedsl.emit.settings import stated
 
 T = TypeVar("T")
-_UNREAD = re.compile(
-    r"Failed to load configuration from (\S+) after .*(couldn't (connect|find)|offline|Repo id must|not a valid model)",
-    re.DOTALL,
-)
-_NOT_HERE = "the config.json of {name} cannot be read on this machine, so Bridge was asked nothing"
-_GET_IT = (
-    "`hf download {name} --include '*.json' '*.py'` fetches it, or let `verify` do so with HF_HUB_OFFLINE=0; "
-    "`hf` of the model may also name a folder"
-)
 _QUIET = ("DEPRECATED", "CUDA runtime", "trust_remote_code")
 
 
@@ -81,10 +71,9 @@ def judge(case: Case, stand_ins: str = "") -> Report:
             return failed(case.file, "verify.recipe", f"line {error.line}: {error}", error.help)
         except Exception:
             failure = traceback.format_exc()[-3000:]
-    unread = next((named for r in found.refusals if (named := _UNREAD.search(r.message))), None)
+    unread = next((words for r in found.refusals if (words := not_here(r.message))), None)
     if unread is not None:
-        name = unread[1]
-        return failed(case.file, "verify.no_configuration", _NOT_HERE.format(name=name), _GET_IT.format(name=name))
+        return failed(case.file, "verify.no_configuration", *unread)
     found.seconds["total"] = round(time.monotonic() - start, 3)
     hub = [f"the Hugging Face config of {name} (from moedsl's stdlib)" for name in sorted(opened)]
     return Report(
