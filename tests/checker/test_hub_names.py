@@ -36,6 +36,9 @@ def test_a_pretraining_from_weights_asks_for_its_learning_rate() -> None:
     run = 'qwen3_30b_a3b; h100 x 16; weights hf "Qwen/Qwen3-30B-A3B"; data "/d/text"; fit first\n'
     assert [d.id for d in checked(run)[1]] == ["check.continued_rate"]
     assert not checked(run + "set optimizer.lr = 2e-5")[1]
+    _, (longer,) = checked(run + "seq 128k; set optimizer.lr = 2e-5")
+    assert longer.id == "check.continued_length" and longer.help == ("`set model.rotary_base = ...` scales them",)
+    assert not checked(run + "seq 128k; set optimizer.lr = 2e-5; set model.rotary_base = 8e6")[1]
 
 
 def test_the_weights_of_kimi_k2_do_not_fit_into_a_node_of_two_terabytes() -> None:

@@ -80,7 +80,7 @@ def check(
         p = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file).program()
         if p is not None:
             diagnostics += chain(
-                suspicious.without_weights(p), suspicious.continued_rate(p), suspicious.frozen_at_random(p),
+                suspicious.without_weights(p), suspicious.continued(p), suspicious.frozen_at_random(p),
                 suspicious.of_another_model(p, library),
                 suspicious.wrong_file(p), overrides.misplaced(p), overrides.derived(p), suspicious.batch_of_tokens(p),
                 suspicious.memory_in_bytes(p), suspicious.bandwidth_of_no_gpu(p, library),
