@@ -77,7 +77,7 @@ def no_bridge(config: Mapping[str, Any], family: str, name: str, hf: str) -> Dia
 def outline(config: Mapping[str, Any]) -> tuple[dict[str, int | str | bool], list[str]]:
     """Read what a declaration can say of any mixture of experts, with remarks on what it cannot."""
     nested = config.get("text_config")
-    fields = nested if isinstance(nested, Mapping) else config
+    fields: Mapping[str, Any] = nested if isinstance(nested, Mapping) else config
     found = {fact: read for fact, keys in _KEYS.items() if (read := _first(fields, keys)) is not None}
     out: dict[str, int | str | bool] = {fact: value for fact, (_, value) in found.items()}
     hidden, heads = (found[n][1] if n in found else 0 for n in ("hidden", "heads"))
@@ -104,11 +104,10 @@ def outline(config: Mapping[str, Any]) -> tuple[dict[str, int | str | bool], lis
 def _first(fields: Mapping[str, Any], keys: str) -> tuple[str, int] | None:
     """Return the first of the keys that has a whole number above 0, or a list of one such number for every layer."""
     for key in keys.split():
-        value = fields.get(key)
-        if isinstance(value, list) and value and all(v == value[0] for v in value):
-            value = value[0]
-        if is_int(value) and value > 0:
-            return key, value
+        stated: Any = fields.get(key)
+        values: list[Any] = stated if isinstance(stated, list) else [stated]
+        if values and all(v == values[0] for v in values) and is_int(values[0]) and values[0] > 0:
+            return key, values[0]
     return None
 
 
