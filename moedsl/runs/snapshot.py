@@ -64,7 +64,7 @@ def load(stream: BinaryIO) -> Any:
 
 ALLOCATED = "active_allocated"
 IN_USE = (ALLOCATED, "active_awaiting_free", "active_pending_free")
-"""The states of blocks that no other allocation can have; PyTorch 2.13 writes the last (torch csrc/cuda/memory_snapshot.cpp)."""
+"""States of blocks that no other allocation can have; the last is of PyTorch 2.13 (csrc/cuda/memory_snapshot.cpp)."""
 DRAWN = 500
 ALLOC, FREE = "alloc", "free_requested"
 Frames = tuple[tuple[str, int, str], ...]

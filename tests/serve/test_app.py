@@ -195,10 +195,14 @@ def test_one_client_does_not_keep_the_others_out(monkeypatch: pytest.MonkeyPatch
 
 def test_the_end_waits_for_no_answer() -> None:
     """Who waits is told so."""
-    with served(1) as url, ThreadPoolExecutor(8) as users:
-        asked = [
-            users.submit(httpx.post, f"{url}/answer", json={"what": "plan", "text": HOSTILE["candidates"]}, timeout=300)
-            for _ in range(8)
-        ]
+
+    def ask(gpus: int) -> str:
+        text = f"qwen3_30b_a3b; h100 x {gpus}; seq 4k; fit first"
+        return httpx.post(f"{url}/answer", json={"what": "plan", "text": text}, timeout=300).text
+
+    with served(1) as url, ThreadPoolExecutor(12) as users:
+        asked = [users.submit(ask, 8 * n) for n in range(1, 13)]
+        next(as_completed(asked))
         httpx.get(f"{url}/start")
-    assert {(found.result().status_code, found.result().text) for found in asked} <= {(503, app.ENDS)}
+    said = [found.result() for found in asked if not found.exception()]  # one that comes too late is refused
+    assert app.ENDS in said
