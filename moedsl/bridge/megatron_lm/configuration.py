@@ -221,7 +221,7 @@ def fields(call: Call, world: int) -> tuple[dict[str, Any], dict[str, tuple[tupl
     for a in call.arguments:  # rules read the arguments themselves, too
         places |= {f"args.{a.dest}": ((call.file, a.line),)} if a.dest else {}
     out |= _settled(values, given, world)
-    names = {n: w for n, w in call.environment.items() if not _LAUNCHER.match(n) and not w.holes}
+    names = {n: w for n, w in call.environment.items() if not (_LAUNCHER.match(n) or w.holes or " --" in w.text)}
     out["env_vars"] = {n: w.text for n, w in names.items()}
     places["env_vars"] = tuple((call.file, w.line) for w in names.values())[:1]
     return {p: v for p, v in out.items() if v is not None}, places
