@@ -26,6 +26,7 @@ from moedsl.bridge.fields import of_plan
 from moedsl.bridge.lint import rules
 from moedsl.bridge.lint.facts import Recipe, model_facts
 from moedsl.bridge.lint.run import PHASE, from_bridge, machine
+from moedsl.bridge.megatron_lm import configuration as megatron_lm
 from moedsl.bridge.megatron_lm.configuration import DROPPED, paths
 from moedsl.bridge.recipe_words import (
     PATTERN,
@@ -167,7 +168,8 @@ def of_arguments(r: Recipe, library: Library) -> Imported:
         made = evolve(made, below=evolve(made.below, sets={**made.below.sets, **BY_SAMPLES}))
     below = finished_below(made, Resolved(r.file, resolved=ours, built=ours, classes=r.classes))
     text = made.text(evolve(below, comments=(*below.comments, *accounted(r, below, ours))))
-    return Imported(text, broken_rules(r, library), layout_pins(made.stated))
+    replaced = [warning("import.priced_as", what=what, instead=i) for what, i in megatron_lm.replaced(r.arguments)]
+    return Imported(text, (*replaced, *broken_rules(r, library)), layout_pins(made.stated))
 
 
 BY_SAMPLES: Mapping[str, Any] = {"train.train_iters": None, "scheduler.lr_warmup_iters": 0}
