@@ -177,29 +177,17 @@ class Refusal(JsonForm):
     question: str
     """The question that was asked: recipe, update, groups, overlap, runtime, stages or graphs."""
 
+    @property
+    def lacks_configuration(self) -> bool:
+        """Whether Bridge only could not read the model's Hugging Face configuration, which may be elsewhere."""
+        return "/hf_pretrained/safe_config_loader.py" in self.where
+
 
 def refusal(error: BaseException, question: str) -> Refusal:
     """Make a refusal; `where` is the innermost line, relative to site-packages if it is below."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{last.filename.split('site-packages/')[-1]}:{last.lineno}"
     return Refusal(where, type(error).__name__, str(error).strip()[:LONGEST], question)
-
-
-_UNREAD = re.compile(
-    r"Failed to load configuration from (\S+) after .*(couldn't (connect|find)|offline|Repo id must|not a valid model)",
-    re.DOTALL,
-)
-
-
-def not_here(message: str) -> tuple[str, str] | None:
-    """Return what to say, and the way out, if Bridge did not find a model's configuration on this machine (bridge
-    models/hf_pretrained/safe_config_loader.py:134)."""
-    named = _UNREAD.search(message)
-    if named is None:
-        return None
-    said = f"the config.json of {named[1]} cannot be read on this machine, so Bridge was asked nothing"
-    fetch = f"`hf download {named[1]} --include '*.json' '*.py'` fetches it, or let moedsl do so with HF_HUB_OFFLINE=0"
-    return said, f"{fetch}; `hf` of the model may also name a folder"
 
 
 def is_theirs(error: BaseException) -> bool:

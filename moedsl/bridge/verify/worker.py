@@ -17,7 +17,7 @@ import torch.distributed as dist
 from attrs import define, field
 
 from moedsl.bridge.verify import resolve, runtime, stages, stand_ins
-from moedsl.bridge.verify.cases import Case, Mismatch, Refusal, Report, failed, is_theirs, not_here, refusal
+from moedsl.bridge.verify.cases import Case, Mismatch, Refusal, Report, failed, is_theirs, refusal
 from moedsl.bridge.verify.configs import unknown
 from moedsl.bridge.verify.resolve import UnbuiltError
 from moedsl.bridge.verify.stages import initialise
@@ -71,9 +71,12 @@ def judge(case: Case, stand_ins: str = "") -> Report:
             return failed(case.file, "verify.recipe", f"line {error.line}: {error}", error.help)
         except Exception:
             failure = traceback.format_exc()[-3000:]
-    unread = next((words for r in found.refusals if (words := not_here(r.message))), None)
-    if unread is not None:
-        return failed(case.file, "verify.no_configuration", *unread)
+    if any(r.lacks_configuration for r in found.refusals):
+        text = found.refusals[0].message.partition(". This might be")[0]
+        text = f"the model's configuration is not on this machine, so Bridge was not asked: {text}"
+        return failed(
+            case.file, "verify.no_configuration", text, "run `verify` where the folder is, or put it in HF_HOME"
+        )
     found.seconds["total"] = round(time.monotonic() - start, 3)
     hub = [f"the Hugging Face config of {name} (from moedsl's stdlib)" for name in sorted(opened)]
     return Report(
@@ -130,7 +133,7 @@ def _questions(case: Case, found: _Findings) -> None:
     counted, whole = found.ask("stages", lambda: stages.count(config, case, ranks, look))
     pairs, differing = resolve.compare_stages(counted, case.plan)
     found.more |= {"stages": tuple(pairs), "parameters": whole}
-    found.mismatches += differing
+    found.mismatches += [*differing, *resolve.compare_experts(config.model, counted, whole)]
 
 
 @contextmanager
