@@ -211,7 +211,7 @@ def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
     # The strings in a literal value
     items = value.items if isinstance(value, ast.List) else (value,)
     for text in (i for i in items if isinstance(i, ast.String)):
-        from moedsl.facts import secrets
+        from moedsl.support import secrets
 
         what = secrets.value_kind(text.value)
         if what is not None:
