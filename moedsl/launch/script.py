@@ -44,7 +44,11 @@ Linux hands out ports from 32768.
 """
 PROGRAM, EXPECTED = "preflight.py", "preflight.json"
 NODES, NODES_EXPECTED = "node_check.py", "node_check.json"
-_BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
+_MODULES = {
+    "deepep": ("deep_ep", "Buffer"),
+    "hybridep": ("deep_ep", "HybridEPBuffer"),
+    "ncclep": ("transformer_engine.pytorch.ep", "ep_bootstrap"),
+}
 """The name that Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
 CONVERT, WANTED = "convert.py", "weights.json"
 """The names of convert.py and of its input file inside a job."""
@@ -303,11 +307,12 @@ def preflight_expectations(plan: Plan, launch: Launch) -> dict[str, Any]:
     device, dispatcher = plan.device, plan.policy.dispatcher
     words = re.split(r"[^A-Za-z0-9]+", device.name)
     gpu = next((w for w in words if re.fullmatch(r"[A-Z]+\d+[A-Z]*", w)), words[-1])
-    module = {"module": "deep_ep", "attribute": _BUFFERS.get(dispatcher), "because": f"dispatcher={dispatcher}"}
+    module, attribute = _MODULES.get(dispatcher, ("", ""))
+    needed = {"module": module, "attribute": attribute, "because": f"dispatcher={dispatcher}"}
     return {
         "target": plan.target.to_json(),
         "needs": [{"product": n.product, "at_least": n.at_least, "because": n.because} for n in plan.needs],
-        "modules": [module] if dispatcher in _BUFFERS else [],
+        "modules": [needed] if module else [],
         "gpus": {
             "count": launch.ranks_per_node,
             "name": gpu,

@@ -181,7 +181,7 @@ class Refusal(JsonForm):
 def refusal(error: BaseException, question: str) -> Refusal:
     """Make a refusal; `where` is the innermost line, relative to site-packages if it is below."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{last.filename.split('site-packages/')[-1]}:{last.lineno}"
+    where = f"{foreign.below_packages(last.filename)}:{last.lineno}"
     return Refusal(where, type(error).__name__, str(error).strip()[:LONGEST], question)
 
 
