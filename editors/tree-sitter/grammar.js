@@ -69,6 +69,8 @@ module.exports = grammar({
     $._worth_word,
     $._confirm_word,
     $._fix_word,
+    $._since_word,
+    $._until_word,
     $._when_word,
     $._if_word,
     $._then_word,
@@ -240,6 +242,7 @@ module.exports = grammar({
       $.name,
       optional($.subject),
       optional($.when),
+      seq(optional($.since), optional($.until)),
       '{',
       optional($._sep),
       repeat(seq($._member, $._sep)),
@@ -297,6 +300,7 @@ module.exports = grammar({
       $.name,
       ':',
       $._expr,
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -306,6 +310,7 @@ module.exports = grammar({
       ':',
       $._expr,
       optional($.worth),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -323,6 +328,7 @@ module.exports = grammar({
       '=',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -332,6 +338,7 @@ module.exports = grammar({
       '=',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -341,6 +348,7 @@ module.exports = grammar({
       '=',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -350,6 +358,7 @@ module.exports = grammar({
       '=',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -359,6 +368,7 @@ module.exports = grammar({
       ':',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -368,6 +378,7 @@ module.exports = grammar({
       ':',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -390,6 +401,10 @@ module.exports = grammar({
     ),
 
     when: $ => seq(scanned($._when_word, 'when'), $._expr),
+
+    since: $ => seq(scanned($._since_word, 'since'), $.version),
+
+    until: $ => seq(scanned($._until_word, 'until'), $.version),
 
     _expr: $ => choice($.if_else, $._implies),
 

@@ -201,6 +201,16 @@ COMMANDS: Mapping[str, Command] = {
         _number("--jobs", "recipes checked at once (default: 2)", "judges", default=2),
         _JSON,
     ),
+    "upgrade": Command(
+        "recipes.upgrade",
+        "say what another release of Megatron Bridge changes for a run or a recipe, and what keeps the old behaviour",
+        _arg("target FILE", "a .moe file, a recipe.py (FILE:function) or module:function; a recipe runs as you"),
+        _arg("--to VERSION", "the release to go to", required=True),
+        _named("--from VERSION", "the release that it is for (default: as the file states, else the installed one)"),
+        _arg("--run NAME", "the run of a file that has several (default: every one)"),
+        *_RECIPE,
+        _JSON,
+    ),
     "rehearse": Command(
         "verify.rehearse",
         "train the plan, shrunk to a few processes, with NVIDIA's own pretrain() on this machine",
@@ -517,6 +527,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "check": ("moedsl check run.moe", "moedsl check --sarif run.moe other.moe"),
     "what-if": ("moedsl what-if run.moe",),
     "verify": ("moedsl verify out", "moedsl verify recipe.py --gpu h100 --world 16"),
+    "upgrade": (
+        "moedsl upgrade run.moe --to 0.7",
+        "moedsl upgrade recipe.py --from 0.5 --to 0.6 --gpu h100 --world 64",
+    ),
     "rehearse": ("moedsl rehearse run.moe --dryrun", "moedsl rehearse run.moe --ranks 4 -o kept"),
     "lint": ("moedsl lint recipe.py", "moedsl lint --read-only --gpu gb200 --world 64 recipe.py:pretrain"),
     "import": ("moedsl import recipe.py -o run.moe", "moedsl import run_config.yaml --gpu h100 --world 64"),

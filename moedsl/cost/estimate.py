@@ -137,7 +137,10 @@ class Cost:
             peak, levels = self._memory(part, self.uncertain.of(case), policies)
             t = levels.table(memory.OUTSIDE, len(peak))
             ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
-            each = (memory.outside_torch(self.hardware, self.model, way, self.gpus, self.seq, case, self.capacity) for way in ways)
+            each = (
+                memory.outside_torch(self.hardware, self.model, way, self.gpus, self.seq, case, self.capacity)
+                for way in ways
+            )
             return np.rint(self.hardware.shown - peak * held - functools.reduce(np.minimum, each)[t.inverse])
 
         return np.concatenate([remains(part) for part in rows.chunks(full, rows.length(full))])

@@ -397,7 +397,7 @@ def _dispatch_buffers(k: Constants, m: Model, c: Mapping[str, Any], seq: int) ->
 
 def _receive_buffers(m: Model, c: Mapping[str, Any], seq: int, capacity: float) -> Any:
     """Return the bytes of NCCL EP's two buffers by row, one that dispatch fills and one that combine reads: `capacity`
-    times a rank's share of the routed tokens, in chunks of 64 tokens (core transformer/moe/token_dispatcher.py:1598)."""
+    times a rank's routed tokens, in chunks of 64 tokens (core transformer/moe/token_dispatcher.py:1598)."""
     tokens = -(-(c["micro_batch"] * (seq // c["cp"]) // c["tp"]) // 64) * 64
     rows = capacity * tokens * m.topk * c["etp"] * ((c["dispatcher"] == NCCLEP) & (c["ep"] * c["etp"] > 1))
     return 2.0 * rows * routed_width(m) * 2.0
@@ -414,7 +414,7 @@ def _dispatcher(k: Constants, m: Model, row: Mapping[str, int], seq: int, capaci
         because = f"DeepEP's chunks for {local} ranks over NVLink and {nodes} nodes, {each}"
         return _outside("DeepEP buffers", {case: n * deepep for case, n in k.ends("deepep_chunks").items()}, because)
     if received := float(_receive_buffers(m, row, seq, capacity)):
-        because = f"one that dispatch fills and one that combine reads, {capacity:g} times a rank's share of the tokens"
+        because = f"what dispatch fills and combine reads: {capacity:g} times a rank's tokens"
         return OutsidePart("NCCL EP buffers", received, received, because)
     return OutsidePart("dispatcher", 0.0, 0.0, "an all-to-all by NCCL has no buffers of its own")
 

@@ -1,7 +1,7 @@
 """Read the fields of the real ConfigContainer and their types, to check `set` without Bridge.
 
-Tables of other releases are stored as differences from the newest that has a wheel. `meant` suggests fields for an unknown path: a field
-of another name, or one with a typo in its section or name. Citations are to megatron-bridge 0.6.2.
+Tables of other releases are stored as differences from the newest with a wheel. `meant` suggests fields for an unknown
+path: a field of another name, or one with a typo in its section or name. Citations are to megatron-bridge 0.6.2.
 """
 
 from __future__ import annotations

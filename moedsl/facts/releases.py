@@ -118,6 +118,20 @@ def installed() -> str | None:
     return version("megatron_bridge")
 
 
+_NUM_SMS = "model.moe_flex_dispatcher_num_sms"
+RENAMED = {
+    "dataset.pack_sequences_in_batch": "dataset.enable_in_batch_packing",
+    "dataset.packed_sequence_specs": "dataset.offline_packing_specs",
+    "model.cuda_graph_scope": "model.cuda_graph_modules",
+    "model.mamba_stack_spec": "model.hybrid_stack_spec",
+    "model.moe_deepep_num_sms": _NUM_SMS,
+    "model.moe_hybridep_num_sms": _NUM_SMS,
+    "model.moe_ncclep_static_shape": "model.moe_use_grouped_tensor",
+    "optimizer.muon_use_nesterov": "optimizer.muon_nesterov",
+}
+"""The field of a later release that took the place of an older one."""
+RENAMED_GPUS = {"vrnvl72": "vr200"}
+"""Names of hardware in the recipes of a later release (0.7), with ours."""
 PRODUCTS = {"torch": "torch_version", "transformer_engine": "te_version"}
 """The products that `target` accepts besides Bridge, with the names of their versions in expressions."""
 BRIDGE = "bridge_version"

@@ -489,8 +489,8 @@ Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Mea
 
 @frozen
 class RulesDecl(Node):
-    """``rules NAME [of recipe] [when EXPR] [since 0.5] [until 0.7] { members }``: rules of a run, unless `subject` names
-    something else; `since` and `until` are the releases of Bridge from which on and up to which they hold."""
+    """``rules NAME [of recipe] [when EXPR] [since 0.5] [until 0.7] { members }``: rules of a run, unless `subject`
+    names something else; `since` and `until` are the releases of Bridge from which on and up to which they hold."""
 
     name: Name
     subject: Name | None

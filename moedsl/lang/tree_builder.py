@@ -169,8 +169,8 @@ def _member(cls: type[Any], *words: str) -> Rule:
 
 def _rules(b: Builder, c: Sequence[Any]) -> ast.RulesDecl:
     (name, *members), clauses, _ = _split(c)
-    held = (clauses.get(w) for w in ("of", *_HELD))
-    return ast.RulesDecl(name, *held, tuple(members), b.span(c))
+    subject, when, since, until = (clauses.get(word) for word in ("of", *_HELD))
+    return ast.RulesDecl(name, subject, when, since, until, tuple(members), b.span(c))
 
 
 def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:

@@ -140,9 +140,7 @@ def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: lis
     )  # fmt: skip
 
 
-def _release(
-    word: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]
-) -> ast.String | None:
+def _release(word: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]) -> ast.String | None:
     """Return the version after `since` or `until` of a member, else of its block; report one that is no version."""
     found: ast.String | None = getattr(m, word, None) or getattr(block, word)
     if found is not None and not releases.is_version(found.value):
@@ -152,7 +150,7 @@ def _release(
 
 def _compared(word: str, version: ast.String | None) -> ast.Expr | None:
     """Return ``bridge_version >= version("0.5")`` for `since`, ``<`` for `until`."""
-    if version is None:
+    if version is None or not releases.is_version(version.value):
         return None
     at = version.span
     number = ast.Call(ast.Name("version", at), (version,), at)

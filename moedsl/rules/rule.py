@@ -290,7 +290,9 @@ def known_names() -> frozenset[str]:
     """Return all names that an `effect` may have: keywords, their values, Bridge's fields and their prefixes."""
     values = {a.name: a.words for a in axes.AXES} | {n: t.words for n, t in RUN.items() if t.words}
     words = {f"{n}.{v}" for n, of in values.items() for v in of}
-    paths = {p for version in (fields.LATEST, fields.versions()[-1]) for f in fields.fields(version) for p in prefixes(f)}
+    paths = {
+        p for version in (fields.LATEST, fields.versions()[-1]) for f in fields.fields(version) for p in prefixes(f)
+    }
     return frozenset({*WORDS, *words, *paths, ENVIRONMENT, *sections()})
 
 

@@ -31,7 +31,7 @@ _PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/(?=megatron/(?:bridge|cor
 
 
 def below_packages(file: str) -> str:
-    """Return a file's path below Python's packages, or below a repository that has Bridge or Megatron; else the file."""
+    """Return a file's path below Python's packages or a repository that has Bridge or Megatron; else the file."""
     return _PACKAGES.sub("", file, count=1)
 
 

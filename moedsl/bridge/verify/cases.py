@@ -17,6 +17,7 @@ from typing import Any
 from attrs import asdict, field, frozen
 
 from moedsl.compiler import load_stdlib
+from moedsl.facts.releases import RENAMED_GPUS
 from moedsl.planner.plan import Plan
 from moedsl.support import foreign
 from moedsl.support.diagnostics import require_declared, suggest
@@ -148,7 +149,8 @@ def devices() -> Mapping[str, Device]:
     library = load_stdlib()
     found = {name: library.gpu(name)[0] for name in sorted(library.hardware)}
     capabilities = {name: divmod(round(h.capability * 10), 10) for name, h in found.items() if h}
-    return {n: Device(h.device, capabilities[n], int(h.total), h.sms) for n, h in found.items() if h}
+    known = {n: Device(h.device, capabilities[n], int(h.total), h.sms) for n, h in found.items() if h}
+    return known | {new: known[name] for new, name in RENAMED_GPUS.items() if name in known}
 
 
 def choices() -> str:
