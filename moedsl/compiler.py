@@ -32,7 +32,7 @@ from moedsl.support.source import Source
 
 STAGES = ("parse", "check", "lower", "solve", "plan")
 ABSENT = ("check.no_model", "check.no_hardware")
-"""Errors that may only follow from a statement that did not parse."""
+"""Errors that may only follow from a statement that did not parse, and that a file without a run does not have."""
 
 
 @define
@@ -119,7 +119,9 @@ def _check(r: Result, _: Progress) -> None:
         return
     r.programs, diagnostics = check(r.module, r.library, r.below.items if r.below else (), r.target)
     half_read = r.failed
-    r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
+    # A file of declarations, such as a team's rules, is for others to use, unless the runs that it uses go unread
+    no_run = r.asks == "diagnostics" and r.module.items and r.module.run is None and not r.library.unused
+    r.diagnostics.extend(d for d in diagnostics if not ((half_read or no_run) and d.id in ABSENT))
     if r.below and (recipe := recipes.named(r.like)) is not None:  # the recipe may be for another model
         r.diagnostics.extend(
             warning("check.like_other_model", p.spans["hardware"], recipe=recipe.name, hf=recipe.hf, model=p.model.name)

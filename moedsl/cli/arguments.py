@@ -190,9 +190,10 @@ COMMANDS: Mapping[str, Command] = {
         "verify.verify",
         "run recipes with the real Megatron Bridge, which builds them, and compare them with their plans",
         _arg(
-            "files FILE+",
+            "files FILE*",
             "a folder that `compile` wrote, a recipe.py, a .moe file, or module:function; a recipe runs as you",
         ),
+        _TEXT,
         _named("--target VERSION", "the release of Megatron Bridge for .moe files"),
         *_RECIPE,
         _flag(
@@ -514,6 +515,27 @@ COMMANDS: Mapping[str, Command] = {
         _number("--processes", "programs planned at once (default: one for each core)", "processes", default=0),
     ),
 }
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Plan": ("init", "plan", "check", "explain", "what-if", "report", "serve", "data"),
+    "Recipes": ("compile", "verify", "rehearse", "import", "lint", "diff", "targets"),
+    "Jobs": ("run", "clusters", "weights", "jobs", "logs", "watch", "cancel"),
+    "After a run": ("diagnose", "results", "gap", "profile", "memory", "next", "tune", "calibrate"),
+    "Names and tools": ("models", "hardware", "fmt", "schema", "completion", "lsp"),
+}
+"""The commands by what they are for, in the order of `--help` and docs/commands.md."""
+
+STARTS: Mapping[str, str] = {
+    "a model and machines": "moedsl plan -e 'qwen3_30b_a3b; h100 x 16; throughput first'",
+    "a job to prepare": "moedsl init",
+    "a Megatron Bridge recipe, or its run_config.yaml": "moedsl import recipe.py",
+    "a config.json of Hugging Face": "moedsl models add config.json",
+    "the log of a run that died": "moedsl diagnose train.log",
+    "the log of a run that is slow": "moedsl gap train.log=out/plan.json",
+    "a trace of Nsight Systems or PyTorch's profiler": "moedsl profile rank0.sqlite",
+    "a memory snapshot of PyTorch": "moedsl memory snapshot.pickle",
+}
+"""What a user may come with, and the command to start with. `moedsl` alone and docs/start.md show it."""
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("moedsl init", "moedsl init run.moe --model qwen3_30b_a3b --machines 'h100 x 16' --task sft"),

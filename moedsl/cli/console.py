@@ -6,9 +6,13 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
+
+from attrs import define, field
 
 from moedsl.cli.terminal import Refused, coloured, folded, print_file, print_painted, room_of, show_transient
 from moedsl.compiler import Result, compile_source
@@ -22,6 +26,30 @@ from moedsl.support.text import in_json, made_for
 T = TypeVar("T")
 QUIET_FOR = 0.7
 """Seconds before progress is printed."""
+
+
+@define
+class Heard:
+    """What commands answered and reported while `heard` was open."""
+
+    data: Any = None
+    """What the command prints with --json."""
+    text: str = ""
+    diagnostics: list[Diagnostic] = field(factory=list)
+    sources: dict[str, Source] = field(factory=dict)
+
+
+_HEARD: ContextVar[Heard | None] = ContextVar("heard", default=None)
+
+
+@contextmanager
+def heard() -> Generator[Heard]:
+    """Collect inside what commands would print of answers, diagnostics and progress: the Python API asks them so."""
+    token = _HEARD.set(into := Heard())
+    try:
+        yield into
+    finally:
+        _HEARD.reset(token)
 
 
 def source_of(a: Namespace) -> Source:
@@ -43,6 +71,10 @@ def read(value: T | None, diagnostics: Iterable[Diagnostic]) -> T:
 
 def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
     """Print diagnostics as text on stderr."""
+    if (into := _HEARD.get()) is not None:
+        into.diagnostics += diagnostics
+        into.sources |= sources
+        return
     data = [to_json(d, sources) for d in diagnostics]
     if data:
         room = room_of(sys.stderr)
@@ -99,7 +131,9 @@ def refused(a: Namespace, why: Refused) -> int:
 
 def print_answer(a: Namespace, data: Any, text: Callable[[], str], end: str = "\n") -> None:
     """Print an answer: with --json its data, else its text for people."""
-    if a.json:
+    if (into := _HEARD.get()) is not None:
+        into.data, into.text = data, text()
+    elif a.json:
         print_json(data)
     else:
         print_text(text, end)
@@ -136,7 +170,7 @@ class Progress:
         self._start = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        if time.monotonic() - self._start > QUIET_FOR:
+        if time.monotonic() - self._start > QUIET_FOR and _HEARD.get() is None:
             show_transient(f"  {text}", sys.stderr)
 
 

@@ -1,7 +1,7 @@
 """A recipe of somebody's own for Megatron Bridge 0.5, as such files are."""
 
 from megatron.bridge import AutoBridge
-from megatron.bridge.data.energon.energon_provider import EnergonProvider
+from megatron.bridge.data.energon.energon_provider import EnergonProvider  # noqa: F401
 from megatron.bridge.recipes.common import _pretrain_common
 from megatron.bridge.training.config import ConfigContainer
 

@@ -23,7 +23,7 @@ from tests.helpers.programs import plan_of
 from tests.helpers.targets import available
 
 RECIPE = ROOT / "tests/data/recipe_of_05.py"
-IMPORT = "from megatron.bridge.data.energon.energon_provider import EnergonProvider\n"
+IMPORT = "from megatron.bridge.data.energon.energon_provider import EnergonProvider  # noqa: F401\n"
 RUN = "qwen3_30b_a3b; h100 x 16; throughput first; "
 
 
@@ -66,7 +66,8 @@ def test_a_run_gets_the_lines_that_keep_what_it_had() -> None:
 def test_the_command_prints_what_a_release_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run.moe"
     stated = "set model.moe_ncclep_static_shape = true; set model.use_transformer_engine_op_fuser = true"
-    run.write_text(f"qwen3_30b_a3b; gb200 x 8; pin dispatcher=ncclep ep=8; {stated}")
+    fused = 'rules ours { env NVTE_CUTEDSL_FUSED_GROUPED_MLP = 1 because "fused experts" cite ours "runbook 1" }'
+    run.write_text(f"{fused}\nqwen3_30b_a3b; gb200 x 8; pin dispatcher=ncclep ep=8; {stated}")
     assert main(["upgrade", str(run), "--to", "0.7"]) == 1
     text = capsys.readouterr().out
     assert "Refused as it is" in text and "`model.moe_use_grouped_tensor` took its place" in text
