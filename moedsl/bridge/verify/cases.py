@@ -83,7 +83,7 @@ def read(target: str, gpu: str | None = None, world: int | None = None) -> Case 
     if gpu is not None:
         device = devices().get(gpu)
     else:
-        device = from_plan(plan) if plan else devices().get(named[2]) if named else None
+        device = from_plan(plan) if plan else devices().get(RENAMED_GPUS.get(named[2], named[2])) if named else None
     ranks = world or (plan.gpus if plan else None) or (int(named[1]) if named else None)
     if device is None:
         return failed(target, "verify.input", "the recipe does not name its GPU", choices())
@@ -149,8 +149,7 @@ def devices() -> Mapping[str, Device]:
     library = load_stdlib()
     found = {name: library.gpu(name)[0] for name in sorted(library.hardware)}
     capabilities = {name: divmod(round(h.capability * 10), 10) for name, h in found.items() if h}
-    known = {n: Device(h.device, capabilities[n], int(h.total), h.sms) for n, h in found.items() if h}
-    return known | {new: known[name] for new, name in RENAMED_GPUS.items() if name in known}
+    return {n: Device(h.device, capabilities[n], int(h.total), h.sms) for n, h in found.items() if h}
 
 
 def choices() -> str:
