@@ -16,6 +16,7 @@ from attrs import NOTHING
 
 from moedsl.bridge.importer.families import FAMILIES
 from moedsl.bridge.importer.known import UNSUPPORTED
+from moedsl.bridge.megatron_lm import arguments, configuration
 from moedsl.cli.arguments import COMMANDS, EXAMPLES, GROUPS, STARTS
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
@@ -55,7 +56,23 @@ def tables() -> dict[str, str]:
         "start.md": start_page(),
         "commands.md": commands_page(),
         "plan_fields.md": plan_fields_page(),
+        "megatron_lm.md": megatron_lm_page(),
     }
+
+
+def megatron_lm_page() -> str:
+    """List the arguments of Megatron-LM that decide fields, below the page's own text."""
+    head, mark, _ = (DOCS / "megatron_lm.md").read_text(encoding="utf-8").partition(ARGUMENTS_HEAD)
+    rows = []
+    for dest, entries in arguments.table().items():
+        found = configuration.paths(dest)
+        if found:
+            said = ", ".join(code(p) + ("" if v == "=" else f" = {str(v).lower()}") for p, v in found.items())
+            rows.append((" ".join(code(f) for e in entries for f in e.flags), said))
+    return f"{head}{mark}\n{table(('Argument', 'Fields'), rows)}"
+
+
+ARGUMENTS_HEAD = "or the one that is shown.\n"
 
 
 def start_page() -> str:

@@ -120,6 +120,9 @@ _RECIPE = (
     _arg("--gpu", "the hardware of a recipe without a plan"),
     _number("--world", "the number of GPUs of a recipe without a plan", "gpus"),
 )
+_ENV = _arg(
+    "--env NAME=VALUE", "a variable of a script, which is never run; may be repeated", action="append", default=[]
+)
 _READ_ONLY = _flag(
     "--read-only", "run nothing: read what the source states, and say what it leaves open (default: Bridge runs it)"
 )
@@ -229,8 +232,13 @@ COMMANDS: Mapping[str, Command] = {
     "lint": Command(
         "recipes.lint",
         "check existing Megatron Bridge recipes against every rule, and point at the line",
-        _arg("files FILE+", "a recipe.py (FILE:function), or module:function; a recipe runs as you"),
+        _arg(
+            "files FILE+",
+            "a recipe.py (FILE:function), or module:function, which run as you; a run_config.yaml; or a script, YAML "
+            "or log of Megatron-LM",
+        ),
         _READ_ONLY,
+        _ENV,
         _arg("--gpu", "the hardware, if the function's name does not give it"),
         _number("--world", "the number of GPUs, if the function's name does not give it", "gpus"),
         _arg("--phase", "phase whose advice to give", choices=("fit", "scale", "throughput"), default="throughput"),
@@ -239,11 +247,14 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "import": Command(
         "recipes.import_",
-        "write the .moe program of an existing recipe",
+        "write the .moe program of an existing recipe, or of a run of Megatron-LM",
         _arg(
             "recipe RECIPE",
-            "a recipe.py (FILE:function) or module:function, which run as you, or the run_config.yaml of a run",
+            "a recipe.py (FILE:function) or module:function, which run as you; a run_config.yaml; or a script, YAML or "
+            "log of Megatron-LM, or after -- its command line",
         ),
+        _arg("command WORD*", "the other words of the command line after --"),
+        _ENV,
         _arg("--gpu", "the hardware, if the recipe does not name it"),
         _number("--world", "the number of GPUs, if the recipe does not name it", "gpus"),
         _PRINTED_FILE,
@@ -286,6 +297,7 @@ COMMANDS: Mapping[str, Command] = {
         _named("--like RECIPE", "compare one program with itself in the layout of this recipe of Bridge's"),
         *_RECIPE,
         _READ_ONLY,
+        _ENV,
         _flag("--exit-code", "exit 1 unless it is the same experiment"),
         _JSON,
     ),
