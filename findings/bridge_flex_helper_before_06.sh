@@ -12,9 +12,9 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-python3 -m venv "$work/venv"
+python3.12 -m venv "$work/venv"
 for version in 0.4.2 0.5.1 0.6.2; do
-  "$work/venv/bin/pip" install -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version 3.12 \
+  "$work/venv/bin/pip" install -q --disable-pip-version-check --no-deps \
     --target "$work/$version" "megatron-bridge==$version"
 done
 "$work/venv/bin/python" - "$work" <<'PY'

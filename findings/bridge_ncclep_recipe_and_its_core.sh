@@ -11,9 +11,9 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version 3.12 \
-  --platform manylinux_2_28_x86_64 --target "$work/site" megatron-bridge==0.6.2 megatron-core==0.19.2
+python3.12 -m venv "$work/venv"
+"$work/venv/bin/pip" install -q --disable-pip-version-check --no-deps \
+  --target "$work/site" megatron-bridge==0.6.2 megatron-core==0.19.2
 "$work/venv/bin/python" - "$work/site" <<'PY'
 import ast, sys
 from pathlib import Path
