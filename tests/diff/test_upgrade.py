@@ -22,7 +22,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of
 from tests.helpers.targets import available
 
-RECIPE = ROOT / "tests/data/recipe_of_05.py"
+RECIPE = ROOT / "tests/data/recipe_of_05.txt"
 IMPORT = "from megatron.bridge.data.energon.energon_provider import EnergonProvider  # noqa: F401\n"
 RUN = "qwen3_30b_a3b; h100 x 16; throughput first; "
 
@@ -31,9 +31,10 @@ RUN = "qwen3_30b_a3b; h100 x 16; throughput first; "
 def test_the_next_release_does_to_a_recipe_what_is_predicted(server: Server, tmp_path: Path) -> None:
     old, new = BY_VERSION["0.5.1"], releases.NEWEST
     available(old)
-    without = tmp_path / "mended.py"
-    without.write_text(RECIPE.read_text(encoding="utf-8").replace(IMPORT, ""))
-    both = [cases.read(str(file), "h100", 8) for file in (RECIPE, without)]
+    text, files = RECIPE.read_text(encoding="utf-8"), [tmp_path / "recipe.py", tmp_path / "mended.py"]
+    files[0].write_text(text)
+    files[1].write_text(text.replace(IMPORT, ""))
+    both = [cases.read(str(file), "h100", 8) for file in files]
     wanted = [c for c in both if isinstance(c, cases.Case)]
     with Server(1, old) as older:
         before = older.resolve(wanted)
@@ -54,8 +55,10 @@ def test_the_next_release_does_to_a_recipe_what_is_predicted(server: Server, tmp
 
 def test_a_run_gets_the_lines_that_keep_what_it_had() -> None:
     text = RUN + "target bridge 0.5"
-    (found,) = upgrade.of_run(Source("run.moe", text), "", BY_VERSION["0.6.2"])
-    assert isinstance(found, upgrade.Upgrade) and not found.refused
+    every = upgrade.of_run(Source("run.moe", text), "", BY_VERSION["0.6.2"])
+    assert isinstance(every, list)
+    (found,) = every
+    assert not found.refused
     assert "set logger.logging_level = 20" in found.keep
     kept = plan_of("\n".join([RUN, "target bridge 0.6", *found.keep]))
     assert kept.set == {"logger.logging_level": 20}
