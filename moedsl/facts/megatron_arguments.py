@@ -1,0 +1,103 @@
+"""Read the arguments of Megatron-LM (megatron_arguments.json), and the fields of a configuration that each decides.
+
+The table is of one release of Megatron-Core (`core`); tools/make_megatron_arguments.py asks it. A path starts at
+Bridge's ``ConfigContainer``, whose sections Megatron-LM's own configuration shares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+SAME = "="
+"""In place of a field's value: that of the argument."""
+_FILE = Path(__file__).resolve().parent / "megatron_arguments.json"
+
+
+@frozen
+class Argument:
+    """One argument; `dest` is its name in a log. Arguments of different flags may share a `dest`."""
+
+    dest: str
+    flags: tuple[str, ...] = field(converter=tuple)
+    action: str
+    """value: the flag has values; true, false: the flag alone gives this; either: ``--x`` and ``--no-x``."""
+    default: Any = None
+    group: str = ""
+    """The heading in Megatron-LM's own help."""
+    type: str = ""
+    """int, float, str, bool, word (of `choices`), integers (``128,0``), or pattern: a number or ``([0]*3+[1]*45)``."""
+    nargs: int | str | None = None
+    """A number of values; +: one or more; *: any; None: one."""
+    choices: tuple[Any, ...] = field(default=(), converter=tuple)
+    fields: Mapping[str, Any] = field(factory=dict)
+    """The fields that read the argument, with `SAME` or the value that they take when the flag is given."""
+    also: Mapping[str, Any] = field(factory=dict)
+    """Other fields that Megatron-LM's checks change when the flag is given."""
+    named: str = ""
+    """The field of Bridge's data set that has the argument's name."""
+
+    def words(self, value: Any) -> tuple[str, ...]:
+        """Write the argument with a value as words of a command line; nothing if its absence gives the value."""
+        if self.action != "value":
+            given = {"true": True, "false": False, "either": not self.default}[self.action]
+            return ((self.flags[0] if value or self.action != "either" else self.flags[-1],)) if value == given else ()
+        many = isinstance(value, Sequence) and not isinstance(value, str)
+        if self.type == "integers":
+            return self.flags[0], ",".join(map(str, value))
+        if self.type == "pattern" and many:
+            return self.flags[0], pattern(value)
+        return self.flags[0], *(map(str, value) if many else [str(value)])
+
+
+def pattern(values: Sequence[int]) -> str:
+    """Write a list as Megatron-LM's patterns do: ``([0]*3+[1]*45)``."""
+    runs: list[list[int]] = []
+    for v in values:
+        if runs and runs[-1][0] == v:
+            runs[-1][1] += 1
+        else:
+            runs.append([v, 1])
+    return "(" + "+".join(f"[{v}]*{n}" for v, n in runs) + ")"
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    return json.loads(_FILE.read_text(encoding="utf-8"))
+
+
+def core() -> str:
+    """Return the release of Megatron-Core that the table is of."""
+    return _data()["core"]
+
+
+def unread() -> Mapping[str, Any]:
+    """Return the model's fields that no argument decides, with their values."""
+    return _data()["unread"]
+
+
+@cache
+def arguments() -> tuple[Argument, ...]:
+    """Return all arguments in the order of Megatron-LM's parser."""
+    return tuple(Argument(dest, **entry) for dest, entries in _data()["arguments"].items() for entry in entries)
+
+
+@cache
+def by_flag() -> Mapping[str, Argument]:
+    """Return each argument by each of its flags."""
+    return {flag: a for a in arguments() for flag in a.flags}
+
+
+@cache
+def by_field() -> Mapping[str, tuple[Argument, ...]]:
+    """Return the arguments that a field reads, by its path."""
+    found: dict[str, tuple[Argument, ...]] = {}
+    for a in arguments():
+        for path in (*a.fields, *([a.named] if a.named else [])):
+            found[path] = (*found.get(path, ()), a)
+    return found
