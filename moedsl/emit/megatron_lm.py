@@ -168,6 +168,8 @@ def refusals(plan: Plan, model: Model) -> list[Diagnostic]:
         return [error("emit.megatron_lm:release", core=core, written=table.core(), bridge=plan.target.bridge)]
     if plan.task != "pretrain":
         return [error("emit.megatron_lm:task", task=plan.task)]
+    if provided(plan.hf, plan.target.bridge).get("num_layers") in (None, "unknown"):
+        return [error("emit.megatron_lm:unknown", model=plan.model, hf=plan.hf)]
     if family(plan.family).vision:
         return [error("emit.megatron_lm:vision", model=plan.model)]
     return [*_inexpressible(plan, values(plan, model))]
@@ -178,15 +180,16 @@ def _inexpressible(plan: Plan, known: Values) -> Iterator[Diagnostic]:
     layers = str(given.get("transformer_layer_spec") or _STANDARD_LAYERS[0])
     if layers not in _STANDARD_LAYERS:
         yield error("emit.megatron_lm:layers", model=plan.model, layers=layers)
-    unread, stated = table.unread(), {*table.by_field(), *(_SPELLED[d](known)[0] for d in _SPELLED)}
-    stated |= {p for a in arguments() for p, v in a.fields.items() if v is False} | {"train.train_iters"}
+    stated = {_SPELLED[dest](known)[0] for dest in _SPELLED}
+    stated |= {p for a in arguments() if a.dest not in _NEVER for p in (*a.fields, a.named)}
     stated |= {source for path, source in _sources(plan).items() if path in stated}
-    free = {*differences(), *stated}
-    own = {path: ("set", value) for path, value in plan.set.items() if not path.startswith("env_vars.")}
-    made = {f"model.{name}": ("model", value) for name, value in given.items() if value is not None}
-    for path, (kind, value) in {**made, **own}.items():
-        if path not in free and value != unread.get(path):
-            yield error(f"emit.megatron_lm:{kind}", path=path, value=value, model=plan.model)
+    made = {f"model.{name}": v for name, v in given.items() if v is not None and f"model.{name}" not in differences()}
+    own = {path: v for path, v in plan.set.items() if not path.startswith("env_vars.")}
+    for path, value in {**made, **own}.items():
+        if path not in stated and value != table.unread().get(path):
+            yield error(
+                f"emit.megatron_lm:{'set' if path in own else 'model'}", path=path, value=value, model=plan.model
+            )
 
 
 def _sources(plan: Plan) -> Mapping[str, str]:
