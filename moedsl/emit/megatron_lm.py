@@ -110,6 +110,10 @@ def _when(path: str, of: Callable[[Values], Any]) -> Callable[[Values], tuple[st
     return lambda known: (path, known.get(path) if of(known) else None)
 
 
+def _kept(path: str) -> Callable[[Values], tuple[str, Any]]:
+    return lambda known: (path, known.get(path) if known.get("model.first_last_layers_bf16") else 0)
+
+
 _SPELLED: Mapping[str, Callable[[Values], tuple[str, Any]]] = {
     "swiglu": _GATED,
     "squared_relu": _function(False, "squared_relu"),
@@ -123,7 +127,12 @@ _SPELLED: Mapping[str, Callable[[Values], tuple[str, Any]]] = {
     "num_virtual_stages_per_pipeline_rank": _when(
         _VPP, lambda k: not k.get(_LAYOUT) and not k.get("model.hybrid_layer_pattern")
     ),
-    "overlap_p2p_comm": _when("model.overlap_p2p_comm", lambda k: k.get(_VPP)),
+    # both have them on with virtual stages, unless the run says otherwise (megatron/training/arguments.py:951)
+    "overlap_p2p_comm": lambda k: ("model.overlap_p2p_comm", k.get("comm_overlap.overlap_p2p_comm")),
+    "align_param_gather": lambda k: ("ddp.align_param_gather", k.get("comm_overlap.align_param_gather")),
+    "pipeline_model_parallel_layout": lambda k: (_LAYOUT, "|".join(k.get(_LAYOUT) or ()) or None),
+    # Bridge's recipes of number formats keep no layers in BF16, unless they keep the first and the last
+    **{f"num_layers_at_{end}_in_bf16": _kept(f"model.num_layers_at_{end}_in_bf16") for end in ("start", "end")},
     "grad_reduce_in_bf16": lambda k: ("ddp.grad_reduce_in_fp32", k.get("ddp.grad_reduce_in_fp32") is False),
     "padded_vocab_size": _when(_VOCABULARY, lambda k: not k.get(_PADS)),
     "vocab_size": _when(_VOCABULARY, lambda k: k.get(_PADS)),
@@ -187,9 +196,10 @@ def _inexpressible(plan: Plan, known: Values) -> Iterator[Diagnostic]:
     own = {path: v for path, v in plan.set.items() if not path.startswith("env_vars.")}
     for path, value in {**made, **own}.items():
         if path not in stated and value != table.unread().get(path):
-            yield error(
-                f"emit.megatron_lm:{'set' if path in own else 'model'}", path=path, value=value, model=plan.model
-            )
+            if path in own:
+                yield error("emit.megatron_lm:set", path=path, value=value)
+            else:
+                yield error("emit.megatron_lm:model", path=path, value=value, model=plan.model)
 
 
 def _sources(plan: Plan) -> Mapping[str, str]:

@@ -84,8 +84,8 @@ def test_compile_writes_it_and_run_submits_the_same_arguments(
     run.write_text(CLUSTER)
     assert not moedsl(["compile", str(run), "--backend", "megatron_lm", "-o", str(tmp_path / "out")])
     text = (tmp_path / "out" / "pretrain.sh").read_text()
-    inside = [word for line in text.splitlines() if line.startswith("    --") for word in shlex.split(line)]
-    arguments = inside[: inside.index("--master-addr")]
+    arrays = text.partition("torchrun ")[0]
+    arguments = [word for line in arrays.splitlines() if line.startswith("    --") for word in shlex.split(line)]
     capsys.readouterr()
     assert not moedsl(["run", str(run), "--backend", "megatron_lm", "--cluster", "lab", "--dryrun", "--json"])
     (job,) = [f for n, f in json.loads(capsys.readouterr().out)["files"].items() if "/scripts/" in n]
