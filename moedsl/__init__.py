@@ -10,25 +10,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moedsl.api import Checked, Compiled, Explained, Planned, check, compile, explain, plan  # noqa: A004
+    from moedsl.api import (
+        Answered,
+        Checked,
+        Compiled,
+        Explained,
+        Planned,
+        check,
+        compile,  # noqa: A004
+        diff,
+        explain,
+        gap,
+        plan,
+        profile,
+        results,
+        sweep,
+        what_if,
+    )
     from moedsl.planner.plan import Plan
     from moedsl.support.diagnostics import Diagnostic
 
 __all__ = [
-    "Checked", "Compiled", "Diagnostic", "Explained", "Plan", "Planned", "check", "compile", "explain", "plan",
+    "Answered", "Checked", "Compiled", "Diagnostic", "Explained", "Plan", "Planned", "check", "compile", "diff",
+    "explain", "gap", "plan", "profile", "results", "sweep", "what_if",
 ]  # fmt: skip
-_HOMES = {
-    "moedsl.api": ("Checked", "Compiled", "Explained", "Planned", "check", "compile", "explain", "plan"),
-    "moedsl.support.diagnostics": ("Diagnostic",),
-    "moedsl.planner.plan": ("Plan",),
-}
+_HOMES = {"Diagnostic": "moedsl.support.diagnostics", "Plan": "moedsl.planner.plan"}
+"""The modules of the names that are not in `moedsl.api`."""
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used, so that `import moedsl` costs nothing."""
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(module), name)
+    if name in __all__:
+        return getattr(import_module(_HOMES.get(name, "moedsl.api")), name)
     raise AttributeError(f"module 'moedsl' has no attribute '{name}'")
 
 

@@ -8,30 +8,36 @@ process: while it holds, other threads meet it too. docs/python.md shows how to 
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
+from importlib import import_module
 from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from moedsl.compiler import Result, compile_source
 from moedsl.lang import reader
+from moedsl.planner import several
 from moedsl.planner.plan import Plan, escape
 from moedsl.solver.solve import diagnostic
 from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.limits import TooLarge, stopped_after, within_memory
 from moedsl.support.source import Source
-from moedsl.support.text import visible
+from moedsl.support.text import WIDTH, counted, visible
+
+Row = dict[str, Any]
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, repr=False)
 class Checked:
     """The diagnostics of a program."""
 
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Diagnostic, ...] = ()
     sources: Mapping[str, Source] = field(repr=False, factory=dict)
     """The texts that the diagnostics point into, by name."""
 
@@ -50,15 +56,47 @@ class Checked:
     def __str__(self) -> str:
         return self.messages
 
+    def __repr__(self) -> str:
+        counts = Counter(d.severity for d in self.diagnostics)
+        parts = [*self._contents(), *(counted(n, severity) for severity, n in counts.items())]
+        return f"<{type(self).__name__}: {', '.join(parts) or 'no diagnostic'}>"
+
+    def _contents(self) -> Iterator[str]:
+        yield from ()
+
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, repr=False)
+class Answered(Checked):
+    """The answer of a command."""
+
+    data: Mapping[str, Any] = field(factory=dict)
+    """The JSON that the command prints with `--json`; empty if there are errors."""
+    text: str = ""
+    """The answer as the command prints it."""
+    rows: Sequence[Row] = ()
+    """What the answer lists, as records: a change of `what_if`, a run of `results` and `gap`, a difference of `diff`, a
+    rank of `profile`."""
+
+    def to_dataframe(self) -> Any:
+        """Return the rows as a `pandas.DataFrame`; a nested value has a column such as `layout.tp`. Raises ImportError
+        if pandas is not installed."""
+        return import_module("pandas").json_normalize(self.rows)
+
+    def __str__(self) -> str:
+        return self.text or self.messages
+
+    def _contents(self) -> Iterator[str]:
+        yield counted(len(self.rows), "row")
+
+
+@frozen(kw_only=True, repr=False)
 class Planned(Checked):
     """The plans of a program, one for each run; empty if it has errors."""
 
-    plans: tuple[Plan, ...] = field(default=(), repr=False)
+    plans: tuple[Plan, ...] = ()
 
     @property
     def plan(self) -> Plan | None:
@@ -72,27 +110,46 @@ class Planned(Checked):
 
         return visible("\n".join(map(plan_text, self.plans)))
 
+    @property
+    def rows(self) -> list[Row]:
+        """A record for each plan: its run, its layout and its estimate."""
+        return [several.record(p) for p in self.plans]
+
+    def table(self) -> str:
+        """What all plans have in common, and a line for each plan with the rest."""
+        return visible(several.runs_text(self.plans, WIDTH)) if self.plans else ""
+
+    def to_dataframe(self) -> Any:
+        """Return a `pandas.DataFrame` with a line for each plan. Raises ImportError if pandas is not installed."""
+        return import_module("pandas").DataFrame(self.rows)
+
     def __str__(self) -> str:
-        return self.text or self.messages
+        from moedsl.planner.text import page_text
+
+        shown = page_text(self.plans[0], [], [], WIDTH) if len(self.plans) == 1 else self.table()
+        return visible(shown) or self.messages
+
+    def _contents(self) -> Iterator[str]:
+        yield counted(len(self.plans), "plan")
 
     def _repr_html_(self) -> str:
-        shown = "".join(p.html() for p in self.plans)
+        shown = self.plans[0].html() if len(self.plans) == 1 else several.html(self.plans)
         return shown + (f"<pre>{escape(self.messages)}</pre>" if self.diagnostics else "")
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, repr=False)
 class Compiled(Planned):
     """The plans of a program and their files."""
 
-    files: Mapping[str, str] = field(factory=dict, repr=False)
+    files: Mapping[str, str] = field(factory=dict)
     """Texts by path: recipe.py, overrides.txt, plan.json and moedsl.lock.json; several runs have a folder each."""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, repr=False)
 class Explained(Checked):
     """Explanations of values, or of why no layout fits."""
 
-    explanations: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    explanations: tuple[Mapping[str, Any], ...] = ()
     """The JSON that `moedsl explain --json` prints."""
 
     @property
@@ -128,8 +185,10 @@ def plan(
 
 def _planned(program: str | Path, like: str, limits: Limits, asks: str) -> Planned:
     source, found = _read(program)
-    if source is None:
-        return Planned(diagnostics=found)
+    return _planned_source(source, like, limits, asks) if source else Planned(diagnostics=found)
+
+
+def _planned_source(source: Source, like: str, limits: Limits, asks: str) -> Planned:
     result = _compiled(source, like, limits, asks)
     plans = () if result.failed else result.plans
     return Planned(plans=plans, diagnostics=tuple(result.diagnostics), sources=result.sources)
@@ -189,10 +248,92 @@ def explain(
     return Explained(explanations=made.explanations, diagnostics=made.diagnostics, sources=made.sources)
 
 
+def sweep(program: str | Path, axis: str, values: Iterable[object], *, like: str = "") -> Planned:
+    """Plan a program once for each value of an axis, as `sweep AXIS in VALUE, ...` does."""
+    source, found = _read(program)
+    if source is None:
+        return Planned(diagnostics=found)
+    swept = f"{source.text.rstrip()}\nsweep {axis} in {', '.join(map(str, values))}\n"
+    return _planned_source(Source(source.name, swept), like, _within(None, None), "plans")
+
+
+def what_if(
+    program: str | Path, *, tokens: str | int | None = None, price: float | None = None, like: str = ""
+) -> Answered:
+    """Price each possible change of a run, as `moedsl what-if` does; `tokens` is a budget such as "10T", and `price`
+    what a GPU-hour costs."""
+    if price is not None and tokens is None:
+        raise ValueError("a price needs a number of tokens")
+    options = {"tokens": tokens, "price": price, "like": like or None}
+    paths = [program] if _is_path(program) else []
+    return _answer("what-if", paths, options | ({} if paths else {"expression": program}), lambda d: [
+        {"run": run["name"], **change} for run in d["runs"] for change in run["lines"]
+    ])  # fmt: skip
+
+
+def diff(a: str | Path, b: str | Path, *, gpu: str | None = None, world: int | None = None) -> Answered:
+    """Compare two runs, as `moedsl diff` does: run files, compiled folders, plans or recipes. A recipe runs as you;
+    `gpu` and `world` are those of a recipe without a plan."""
+    return _answer("diff", [a, b], {"gpu": gpu, "world": world}, lambda d: [
+        {"effect": effect, **difference} for effect, found in d["changes"].items() for difference in found
+    ])  # fmt: skip
+
+
+def results(
+    *paths: str | Path, baseline: str | Path | None = None, seq: str | int | None = None, gpus: int | None = None,
+    global_batch: int | None = None, warmup: int | None = None,
+) -> Answered:  # fmt: skip
+    """Measure runs from their logs, as `moedsl results` does. The sizes are needed for a log without a plan."""
+    sizes = {"seq": seq, "gpus": gpus, "global-batch": global_batch}
+    return _answer("results", paths, {"baseline": baseline, "warmup": warmup} | sizes, lambda d: d["runs"])
+
+
+def gap(log: str | Path, *, run: str | Path | None = None, warmup: int | None = None) -> Answered:
+    """Explain a measured speed, as `moedsl gap` does; `run` is the run file of a log without a plan."""
+    return _answer("gap", [log], {"run": run, "warmup": warmup}, lambda d: d["runs"])
+
+
+def profile(*traces: str | Path, run: str | Path | None = None) -> Answered:
+    """Say what a training step was spent on, as `moedsl profile` does."""
+    return _answer("profile", traces, {"run": run}, lambda d: d["ranks"])
+
+
+def _answer(
+    command: str, paths: Iterable[str | Path], options: Mapping[str, Any], rows: Callable[[Any], Sequence[Row]]
+) -> Answered:
+    """Run a command in this process, and return its answer instead of printing it. Raises ValueError, as the command
+    line does, for an option that it would not read."""
+    from moedsl.cli import console, main
+    from moedsl.cli.terminal import Refused
+
+    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            arguments = main.parser_for(command).parse_args([command, *given, "--", *map(str, paths)])
+    except SystemExit:
+        raise ValueError(said.getvalue().strip()) from None
+    with console.heard() as heard:
+        try:
+            main.function_of(arguments)(arguments)
+        except Refused as why:
+            console.say(why.diagnostics, why.sources)
+        except TooLarge as reached:
+            console.say([diagnostic(reached)], {})
+    answered = Answered(diagnostics=tuple(heard.diagnostics), sources=heard.sources)
+    if heard.data is None:
+        return answered
+    return evolve(answered, data=heard.data, text=visible(heard.text), rows=rows(heard.data))
+
+
 def _read(program: str | Path) -> tuple[Source | None, tuple[Diagnostic, ...]]:
-    if isinstance(program, Path) or _PATH.fullmatch(program) or (program.endswith(".moe") and isfile(program)):
-        return reader.read(program)
-    return reader.from_text(program)
+    return reader.read(program) if _is_path(program) else reader.from_text(str(program))
+
+
+def _is_path(program: str | Path) -> bool:
+    if isinstance(program, Path) or _PATH.fullmatch(program):
+        return True
+    return program.endswith(".moe") and isfile(program)
 
 
 def _compiled(source: Source, like: str, limits: Limits, asks: str = "plans") -> Result:

@@ -32,7 +32,7 @@ from moedsl.support.source import Source
 
 STAGES = ("parse", "check", "lower", "solve", "plan")
 ABSENT = ("check.no_model", "check.no_hardware")
-"""Errors that may only follow from a statement that did not parse."""
+"""Errors that may only follow from a statement that did not parse, and that a file without a run does not have."""
 
 
 @define
@@ -46,8 +46,8 @@ class Result:
     chosen: tuple[Chosen, ...] = ()
     plans: tuple[Plan, ...] = ()
     diagnostics: list[Diagnostic] = field(factory=list)
-    like: str = ""
-    """The Bridge recipe that gives the layout, except where the file pins another value."""
+    like: str | Source = ""
+    """The Bridge recipe, or the pins, that give the layout, except where the file pins another value."""
     target: str = ""
     """The Bridge release, which overrides the file's; empty to use the file's."""
     below: ast.Module | None = None
@@ -76,14 +76,14 @@ def compile_source(
     source: Source,
     stop_after: str = "plan",
     progress: Progress = lambda _: None,
-    like: str = "",
+    like: str | Source = "",
     target: str = "",
     asks: str = "plans",
     run: str | None = None,
 ) -> Result:
     """Run the stages up to and including `stop_after`.
 
-    `like` names a Bridge recipe whose layout is pinned, and `target` a Bridge release; `asks` and `run` are as in
+    `like` is a Bridge recipe whose layout is pinned, or such pins; `target` is a release; `asks` and `run` are as in
     `Result`. Raises `limits.TooLarge` if a run has too many combinations, or exceeds a limit that the caller set.
     """
     result = Result(source, None, load_stdlib(), like=like, target=target, asks=asks, run=run)
@@ -106,7 +106,7 @@ def _parse(r: Result, _: Progress) -> None:
     if r.module is not None:
         library.use(r.library, r.source, r.module, parser.parse)
     if r.like:
-        found = recipes.like(r.like)
+        found = r.like if isinstance(r.like, Source) else recipes.like(r.like)
         if isinstance(found, Source):
             r.below = parser.parse(found)[0]
             r.library.sources[found.name] = found
@@ -119,8 +119,11 @@ def _check(r: Result, _: Progress) -> None:
         return
     r.programs, diagnostics = check(r.module, r.library, r.below.items if r.below else (), r.target)
     half_read = r.failed
-    r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
-    if r.below and (recipe := recipes.named(r.like)) is not None:  # the recipe may be for another model
+    # A file of declarations, such as a team's rules, is for others to use, unless the runs that it uses go unread
+    no_run = r.asks == "diagnostics" and r.module.items and r.module.run is None and not r.library.unused
+    r.diagnostics.extend(d for d in diagnostics if not ((half_read or no_run) and d.id in ABSENT))
+    recipe = recipes.named(r.like) if r.below and isinstance(r.like, str) else None
+    if recipe is not None:  # the recipe may be for another model
         r.diagnostics.extend(
             warning("check.like_other_model", p.spans["hardware"], recipe=recipe.name, hf=recipe.hf, model=p.model.name)
             for p in r.programs

@@ -1,10 +1,14 @@
-"""Make docs/rules.md, models.md, hardware.md and documents.md from the standard library."""
+"""Make docs/rules.md, models.md, hardware.md and documents.md from the standard library, and docs/commands.md from the
+command line."""
 
 from __future__ import annotations
 
 import ast as python
 import inspect
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -12,6 +16,8 @@ from attrs import NOTHING
 
 from moedsl.bridge.importer.families import FAMILIES
 from moedsl.bridge.importer.known import UNSUPPORTED
+from moedsl.bridge.megatron_lm import arguments, configuration
+from moedsl.cli.arguments import COMMANDS, EXAMPLES, GROUPS, STARTS
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.facts import families
@@ -28,6 +34,14 @@ from moedsl.rules.documents import Claim, Document
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = {
+    "plan": "plan.md", "check": "language.md", "what-if": "questions.md", "data": "language.md#data",
+    "compile": "recipe.md", "import": "recipes.md", "clusters": "run.md", "weights": "run.md", "logs": "jobs.md",
+    "cancel": "jobs.md", "next": "tune.md", "calibrate": "results.md#for-calibration", "schema": "internals.md",
+    "completion": "automation.md", "fmt": "automation.md", "init": "tutorial_pretrain.md",
+}  # fmt: skip
+"""The pages of commands that have no page of their own name."""
 NOTICE = "<!-- Written by tools/make_docs.py from stdlib/; edit the .moe files instead. -->\n"
 
 
@@ -39,7 +53,47 @@ def tables() -> dict[str, str]:
         "models.md": models_page(library),
         "hardware.md": hardware_page(library),
         "documents.md": documents_page(library),
+        "start.md": start_page(),
+        "commands.md": commands_page(),
+        "plan_fields.md": plan_fields_page(),
+        "megatron_lm.md": megatron_lm_page(),
     }
+
+
+def megatron_lm_page() -> str:
+    """List the arguments of Megatron-LM that decide fields, below the page's own text."""
+    head, mark, _ = (DOCS / "megatron_lm.md").read_text(encoding="utf-8").partition(ARGUMENTS_HEAD)
+    rows = []
+    for dest, entries in arguments.table().items():
+        found = configuration.paths(dest)
+        if found:
+            said = ", ".join(code(p) + ("" if v == "=" else f" = {str(v).lower()}") for p, v in found.items())
+            rows.append((" ".join(code(f) for e in entries for f in e.flags), said))
+    return f"{head}{mark}\n{table(('Argument', 'Fields'), rows)}"
+
+
+ARGUMENTS_HEAD = "or the one that is shown.\n"
+
+
+def start_page() -> str:
+    """Ask what the reader has, and answer with a command and its page."""
+    rows = ((what, code(command), _page_of(command.split()[1])) for what, command in STARTS.items())
+    return f"{START}\n{table(('You have', 'Type', 'Read'), rows)}{START_END}"
+
+
+def commands_page() -> str:
+    """List the commands by group, each with its examples and its page in docs/."""
+    parts = [COMMANDS_HEAD]
+    for title, names in GROUPS.items():
+        rows = ((_page_of(name), COMMANDS[name].help, "<br>".join(map(code, EXAMPLES[name]))) for name in names)
+        parts.append(f"\n## {title}\n\n" + table(("Command", "What it does", "Examples"), rows))
+    return "".join(parts)
+
+
+def _page_of(command: str) -> str:
+    """Link a command to its page, if docs/ has one."""
+    page = PAGES.get(command, f"{command}.md")
+    return f"[`{command}`]({page})" if (DOCS / page.partition("#")[0]).exists() else f"`{command}`"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -55,6 +109,71 @@ def _cell(text: str) -> str:
 def code(text: str) -> str:
     """Write a cell as code; empty stays empty."""
     return f"`{text}`" if text else ""
+
+
+# ---------------------------------------------------------------- start, commands
+
+COMMAND_LINE = NOTICE.replace("stdlib/; edit the .moe files", "moedsl/cli/arguments.py; edit that")
+START = f"""# What do you have?
+
+{COMMAND_LINE}"""
+START_END = """
+Each command prints what to do next. New here? Read [from zero to a job](tutorial_pretrain.md), or how to
+[fine-tune on your samples](tutorial_finetune.md). [Install](install.md) has the extras that some commands need,
+[commands](commands.md) all commands, and [examples](../examples) a run file for each question.
+"""
+COMMANDS_HEAD = f"""# Commands
+
+{COMMAND_LINE}
+`moedsl COMMAND --help` lists the options of a command. `-e 'TEXT'` takes the program itself where FILE is a run file,
+and `-` reads standard input. Exit codes: 0, success; 1, an error in the file, or nothing satisfies it; 2, a bug in
+moedsl. Data goes to stdout, messages to stderr. A file is written completely or not at all, and moedsl overwrites only
+what it wrote and nobody has edited since, unless `--force` is given.
+"""
+
+PLAN_FIELDS = """# The fields of a plan
+
+<!-- Written by tools/make_docs.py from moedsl/planner/plan.schema.json; edit the docstrings of the classes instead. -->
+
+`moedsl.plan(...).plan` has these attributes in Python, and plan.json these keys. A value with the name of a class has
+the fields of that class, below. What an estimate includes, and where it comes from, is in [estimates](estimates.md);
+`because` and `cite` of a decision name its own source.
+"""
+UNITS = {
+    "per_s_per_gpu": "tokens/s/GPU", "tflops_per_gpu": "TFLOPS/GPU", "_gib": "GiB", "_gb": "GB", "_tb": "TB",
+    "_bytes": "bytes", "_ms": "ms", "_us": "us", "_s": "s", "_days": "days", "_hours": "hours", "_share": "of 1",
+}  # fmt: skip
+"""Units by how the name of a field ends."""
+
+
+def plan_fields_page() -> str:
+    """List the fields of a plan and of each record in it, with type, unit and meaning."""
+    schema = json.loads((files("moedsl.planner") / "plan.schema.json").read_text(encoding="utf-8"))
+    parts = [PLAN_FIELDS, _fields_table("Plan", schema)]
+    parts += [_fields_table(name, found) for name, found in schema["$defs"].items() if found.get("properties")]
+    return "".join(parts)
+
+
+def _fields_table(name: str, schema: Mapping[str, Any]) -> str:
+    rows = [
+        (code(field), _type_of(found), next((u for end, u in UNITS.items() if field.endswith(end)), ""),
+         found.get("description", ""))
+        for field, found in schema["properties"].items()
+    ]  # fmt: skip
+    return f"\n## {name}\n\n{schema.get('description', '')}\n\n{table(('Field', 'Type', 'Unit', 'Meaning'), rows)}"
+
+
+def _type_of(schema: Mapping[str, Any]) -> str:
+    """Format a JSON Schema as a type; a record is a link to its table."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(map(_type_of, schema["anyOf"]))
+    if schema.get("type") == "array":
+        return f"list of {_type_of(schema.get('items') or {})}"
+    kind = schema.get("type", "any value")
+    return " or ".join(kind) if isinstance(kind, list) else kind
 
 
 # ---------------------------------------------------------------- rules

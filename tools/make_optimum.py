@@ -1,267 +1,206 @@
-"""`make optimum`: rank NVIDIA's tuned layouts among all feasible layouts of the same run; writes docs/optimum.md.
+"""`make optimum`: ask for the best plan of every measured run's problem, and compare; writes docs/optimum.md.
 
-    python tools/make_optimum.py
+    python tools/make_optimum.py [ID ...]        a table of some runs only, and no page
 
-Uses each performance recipe of the wheel whose model and GPU the stdlib has, with the same model, GPUs, precision,
-sequence and batch, balanced routing as in NVIDIA's benchmarks, and nothing else pinned. Takes about four minutes.
+The problem is the run's model, machines, length, batch, precision, routing and what it sets, with `throughput first`
+and nothing pinned. A plan that expects less than somebody measured is a regret. The page names what separates the two.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
 
+from accuracy_tflops import Stated
 from attrs import frozen
-from optimum_standing import MOST, Standing, outside, standing
 
 from moedsl.compiler import compile_source
+from moedsl.cost.estimate import verdict
 from moedsl.facts import axes
-from moedsl.facts.recipes import pins
-from moedsl.rules.check.program import Program
-from moedsl.solver.fits import violations
+from moedsl.runs.measured_runs import Measured, read
 from moedsl.solver.laws import Row
-from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.search import Search
-from moedsl.solver.solve import solve
+from moedsl.solver.solve import Chosen, plan_for
 from moedsl.support.source import Source
 
 ROOT = Path(__file__).parents[1]
-RECIPES = ROOT / "tests/data/recipe_layouts.jsonl"
+CALIBRATION = ROOT / "stdlib/calibration"
 PAGE = ROOT / "docs/optimum.md"
-OPEN = [a.name for a in axes.AXES if a.opened]
-MEMORY_POLICIES = [a.name for a in axes.AXES if not a.opened and a.name != "precision"]
-"""Pinned as in the recipe: the experiment, the kind of data parallelism, and what the solver never chooses."""
-WAYS = axes.TRANSPORT_POLICIES
-"""How a recipe communicates and launches: most differences from the best are here."""
-FROZEN = {"qwen3_vl": "vlm freeze_language freeze_vision"}
-"""Settings of these models' recipes outside the layout (bridge recipes/qwen_vl/h100/qwen3_vl.py:104-106)."""
-TOP, NEAR = 5, 0.05
-ERROR = 0.06
-"""Meshes within the median error of runs left out (docs/accuracy.md) count as ties, in one line."""
+FILES = ("published.jsonl", "tflops.jsonl", "records.jsonl", "adapters.jsonl")
+OF_LAYOUT = re.compile(r"\bpin [^;\n]*|set (model\.moe_expert_rank_|model\.fp8_|mixed_precision\.fp8_)[^;\n]*;")
+ENOUGH = 0.95
+"""Expected over measured tokens/s below which a reason must be named."""
 
 
 @frozen
-class Place:
-    """One recipe's layout compared with the best one. `rank` is None if it does not fit by the estimate."""
+class Regret:
+    """The best plan of a measured run's problem beside the run. Rates are tokens/s of a GPU; `ours` is None where there
+    is no plan."""
 
-    name: str
+    run: Measured
+    ours: float | None
+    plan: Row | None
+    plan_verdict: str
+    pinned: float
+    """The estimate of the layout that was measured."""
+    verdict: str
+    """Of the layout that was measured."""
     beyond: Mapping[str, str]
-    step: float
-    best: Row
-    likewise: Row
-    """The best layout with the recipe's `WAYS`."""
-    rank: Standing | None
-    saves: Mapping[str, float]
-    """Seconds that the best layout saves, by part of the step."""
-    changes: str
-    captured: bool
-    """Whether the recipe captures the whole iteration."""
-    last: float
-    """Score of the last mesh of the top 5."""
-    hybrid: bool
-    untried: bool
-    """No expert overlap, although the model could have it: a text model with EP that is not a hybrid."""
+    """Its values that the search does not try, by axis."""
 
     @property
     def ratio(self) -> float:
-        """Return the predicted step over that of the best."""
-        return self.step / self.best.step_time
+        """Return what the best plan expects over what was measured."""
+        return (self.ours or 0.0) / (self.run.tokens or 1.0)
 
     @property
-    def likewise_ratio(self) -> float:
-        """Return the predicted step over that of the best with the recipe's `WAYS`."""
-        return self.step / self.likewise.step_time
+    def off(self) -> float:
+        """Return the estimate of the measured layout over the measurement."""
+        return self.pinned / (self.run.tokens or 1.0)
+
+    @property
+    def reason(self) -> str:
+        """Name what separates the plan from the run: whatever keeps the plan behind the measured layout, then the
+        estimate of that layout."""
+        if self.ratio >= ENOUGH:
+            return ""
+        kept = ""
+        if self.ours is None or self.ours < self.pinned * (1 - 1e-3):
+            kept = "memory verdict" if self.verdict != "FITS" else "search"
+            if self.beyond:
+                learns = self.beyond.keys() <= {"moments", "grad_reduce"}
+                kept = "format to be stated: " if learns else "not tried: "
+                kept += ", ".join(f"{k} {v}" for k, v in self.beyond.items())
+        estimate = "estimate" if self.off < ENOUGH else ""
+        return "; ".join(part for part in (kept, estimate) if part) or "search"
 
 
 def main() -> None:
-    recipes = asked()
-    places: list[Place] = []
-    left = 0
-    for i, recipe in enumerate(recipes, 1):
-        print(f"\r  {i} of {len(recipes)}: {recipe['function']:<70}", end="", file=sys.stderr, flush=True)
-        found = place(recipe)
-        places += [found] if found else []
-        left += found is None
+    only, found = sys.argv[1:], list[Regret]()
+    runs = list(asked(only))
+    for i, (run, text) in enumerate(runs, 1):
+        print(f"\r  {i} of {len(runs)}: {run.id:<10}", end="", file=sys.stderr, flush=True)
+        found.append(regret(run, text))
     print(file=sys.stderr)
-    PAGE.write_text("\n".join(page(places, left)) + "\n", encoding="utf-8")
-    print("\n".join(summary(places)))
+    if not only:
+        PAGE.write_text("\n".join(page(found)) + "\n", encoding="utf-8")
+    print("\n".join(summary(found) if not only else table(found)))
 
 
-def asked() -> list[dict[str, Any]]:
-    """List the performance recipes that Bridge accepts, with a known GPU and values that the language can express."""
-    rows = map(json.loads, RECIPES.read_text(encoding="utf-8").splitlines())
-    gpus = {p.stem for p in (ROOT / "stdlib/hardware").glob("*.moe")}
-    known = (r for r in rows if r["kind"] == "perf" and r["hardware"] in gpus and "verdict" not in r)
-    return [r for r in known if all(_has_words(a, r.get(a.name)) for a in axes.AXES)]
+def asked(only: Sequence[str] = ()) -> Iterator[tuple[Measured, str]]:
+    """Yield every run that has a speed, or some by their ids, with its text."""
+    for name in FILES:
+        source, runs, wrong = read(CALIBRATION / name)
+        if wrong:
+            sys.exit("\n".join(d.message for d in wrong))
+        for run, line in zip(runs, source.text.splitlines(), strict=True):
+            said = json.loads(line)
+            if only and run.id not in only:
+                continue
+            if tflops := said.get("tflops_per_gpu"):
+                yield Stated(run, said["source"], tflops, "").measured, said["run"]
+            elif run.tokens:
+                yield run, said["run"]
 
 
-def _has_words(axis: axes.Axis, value: Any) -> bool:
-    """Tell whether the language can express a recipe's value."""
-    said = value if isinstance(value, list) else [value] if value else []
-    return not axis.words or {*said} <= {*axis.words}
+def regret(run: Measured, text: str) -> Regret:
+    """Plan the run's problem, which is its text without what belongs to a layout, and compare."""
+    chosen = best(OF_LAYOUT.sub("", text))
+    row = next(iter(chosen.solution.rows), None)
+    rate = None if row is None else float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
+    said = "no plan" if row is None else verdict(chosen.cost, row.codes)
+    beyond = outside(chosen.search, run.row)
+    return Regret(run, rate, row, said, run.predicted(), verdict(run.cost, run.row), beyond)
 
 
-def place(recipe: Mapping[str, Any]) -> Place | None:
-    """Rank a recipe; None if Megatron-Core refuses its layout."""
-    pinned = _program(text(recipe, (*MEMORY_POLICIES, *OPEN)))
-    if violations(pinned, recipe["gpus"]):
-        return None
-    row = pinned_row(lower(pinned, recipe["gpus"]))
-    chosen = solve(_program(text(recipe, MEMORY_POLICIES)), recipe["gpus"], keep=TOP)
-    likewise = solve(_program(text(recipe, (*MEMORY_POLICIES, *WAYS))), recipe["gpus"], keep=1).solution.rows[0]
-    search = Search(chosen.compiled, chosen.cost)
-    beyond, best = outside(search, row), chosen.solution.rows[0]
-    spent, less = chosen.cost.time_report(row), chosen.cost.time_report(best.codes)
-    saves = {part: seconds - less[part] for part, seconds in spent.items()}
-    rank = None if beyond else standing(search, row)
-    name = recipe["function"].removesuffix("_config").replace("_pretrain", "")
-    whole = row["cuda_graph"] == axes.BY_NAME["cuda_graph"].encode("full_iteration")
-    step, last = float(chosen.cost.time(row)[0]), chosen.solution.rows[-1].score
-    m, changes = pinned.model, _changes(row, best)
-    untried = not (m.hybrid or m.vision or row["ep_overlap"]) and row["ep"] > 1
-    return Place(name, beyond, step, best, likewise, rank, saves, changes, whole, last, m.hybrid, untried)
+@cache
+def best(problem: str) -> Chosen:
+    (program,) = compile_source(Source("problem.moe", problem), "check").programs
+    assert program.gpus is not None
+    return plan_for(program, program.gpus, keep=1)
 
 
-def text(recipe: Mapping[str, Any], pinned: Sequence[str]) -> str:
-    """Write a run file of the recipe's model, GPUs and batch with some of its axes pinned."""
-    layout = {n: recipe.get(n) or axes.BY_NAME[n].decode(axes.BY_NAME[n].off) for n in pinned}
-    depth = f"set model.mtp_num_layers = {recipe['mtp']}" if "mtp" in recipe else ""
-    frozen = next((words for model, words in FROZEN.items() if recipe["model"].startswith(model)), "")
-    return (
-        f"model {recipe['model']}; {recipe['hardware']} x {recipe['gpus']}; throughput first; task {recipe['task']}\n"
-        f"seq {recipe['seq']}; batch {recipe['global_batch']}; precision {recipe['precision']}; routing balanced\n"
-        f"{frozen}\n{depth}\n{pins(layout)}"
-    )
+def outside(search: Search, row: Mapping[str, int]) -> dict[str, str]:
+    """Return the values of a layout that the search does not try, by axis, in words."""
+    tried = {a.name: search.c.problem.domains[a.name].tolist() for a in axes.AXES}
+    return {a.name: _spelled(a.decode(row[a.name])) for a in axes.AXES if row[a.name] not in tried[a.name]}
 
 
-def _program(run: str) -> Program:
-    result = compile_source(Source("recipe.moe", run), "check")
-    if result.failed:
-        sys.exit("\n".join(d.message for d in result.diagnostics) + "\n" + run)
-    return result.programs[0]
-
-
-def _changes(row: Mapping[str, int], best: Row) -> str:
-    """Describe what the best layout changes."""
-    moved = [a for a in axes.AXES if row[a.name] != best.codes[a.name]]
-    said = [(a.name, axes.show(a.decode(row[a.name])), axes.show(a.decode(best.codes[a.name]))) for a in moved]
-    return ", ".join(f"{name} {here} -> {there}" for name, here, there in said)
+def _spelled(value: object) -> str:
+    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
 
 
 # ---------------------------------------------------------------- the page
 
 
-def summary(places: Sequence[Place]) -> Iterator[str]:
+def summary(found: Sequence[Regret]) -> Iterator[str]:
     """Yield the lines that a test checks."""
-    ranked = [p for p in places if p.rank]
-    inside = sum(not p.beyond for p in places)
-    fit = f"{len(ranked)} of those fit as estimated"
-    yield f"- {len(places)} recipes; {inside} have every value in the space, and {fit}"
-    yield from _share("mesh in the top 5", [bool(p.rank and p.rank.mesh <= TOP) for p in places])
-    tied = [bool(p.rank and p.rank.best <= (1 + ERROR) * p.last) for p in places]
-    yield from _share(f"mesh in the top 5, with meshes within {ERROR:.0%} of each other as ties", tied)
-    yield from _share("parallel sizes in the top 5", [bool(p.rank and p.rank.sizes <= TOP) for p in places])
-    yield from _share("within 5% of the best predicted", [p.ratio <= 1 + NEAR for p in places])
-    yield from _share("within 5% with its mesh and the best policies", [mesh_ratio(p) <= 1 + NEAR for p in places])
-    alike = [p.likewise_ratio for p in places]
-    yield from _share("within 5% of the best with its dispatcher, overlap and graphs", [r <= 1 + NEAR for r in alike])
-    yield from _share("within 20% of that", [r <= 1.20 for r in alike])
-    tuned = [p for p in places if p.captured]
-    yield from _share("of those that capture the iteration, within 10%", [p.ratio <= 1.10 for p in tuned])
-    yield from _share("no expert overlap, although their model could have it", [p.untried for p in places])
-    tried = [p for p in places if not p.untried]
-    yield from _share("of the others, mesh in the top 5", [bool(p.rank and p.rank.mesh <= TOP) for p in tried])
-    yield from _share("of the others, within 5% of the best predicted", [p.ratio <= 1 + NEAR for p in tried])
-    hybrids = [p for p in places if p.hybrid]
-    yield from _share("of hybrids, mesh in the top 5", [bool(p.rank and p.rank.mesh <= TOP) for p in hybrids])
-    yield from _share("of hybrids, within 5% of the best predicted", [p.ratio <= 1 + NEAR for p in hybrids])
+    below = [r for r in found if r.ratio < ENOUGH]
+    yield f"- {len(found)} measured runs; {len(below)} with a best plan below {ENOUGH:.2f} of what was measured"
+    yield f"- below 0.80: {sum(r.ratio < 0.8 for r in found)}; the least: {min(r.ratio for r in found):.2f}"
+    said = Counter(r.verdict for r in found)
+    yield "- verdicts of the measured layouts, which all ran: " + ", ".join(f"{n} {v}" for v, n in said.most_common())
+    reasons = Counter(part.split(":")[0] for r in below for part in r.reason.split("; "))
+    yield "- reasons: " + (", ".join(f"{reason} {n}" for reason, n in reasons.most_common()) or "none")
 
 
-def _share(what: str, holds: Sequence[bool]) -> Iterator[str]:
-    yield f"- {what}: {sum(holds)} of {len(holds)} ({sum(holds) / max(len(holds), 1):.0%})"
+def page(found: Sequence[Regret]) -> Iterator[str]:
+    """Yield docs/optimum.md by lines."""
+    yield HEAD
+    yield from summary(found)
+    yield f"\n## Below {ENOUGH:.2f}\n"
+    yield from table([r for r in found if r.ratio < ENOUGH])
+    yield "\n## Every run\n"
+    yield from table(found)
 
 
-def mesh_ratio(p: Place) -> float:
-    """Return the recipe's mesh with the best policies over the best, by score; infinite if it does not fit."""
-    return p.rank.best / p.best.score if p.rank else float("inf")
+def table(found: Sequence[Regret]) -> Iterator[str]:
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield "|---" * len(COLUMNS) + "|"
+    for r in sorted(found, key=lambda r: r.ratio):
+        run = r.run
+        yield (
+            f"| {run.id} | {run.model} | {run.cost.gpus} {run.gpu} | {run.precision} | {run.cost.routing} "
+            f"| {r.ratio:.2f} | {r.off:.2f} | {r.verdict} | {r.reason} | {changes(r)} |"
+        )
 
 
-def page(places: Sequence[Place], refused: int) -> Iterator[str]:
-    """Yield docs/optimum.md by lines; `refused` counts the recipes that Megatron-Core refuses."""
-    yield HEAD.format(most=MOST, refused=refused, error=ERROR)
-    yield from summary(places)
-    yield "\n## By recipe\n"
-    yield (
-        "| recipe | step over best | over the best with its dispatcher, overlap and graphs | its mesh, best policies "
-        "| mesh rank | sizes rank | policy rank in its mesh |"
-    )
-    yield "|---|---|---|---|---|---|---|"
-    yield from (_row(p) for p in places)
-    yield "\n## What to try\n"
-    yield "Recipes whose predicted best is more than 5% faster: its changes and the parts of the step that they save.\n"
-    yield "| recipe | predicted gain | changes | saves |"
-    yield "|---|---|---|---|"
-    yield from (_try(p) for p in sorted(places, key=lambda p: -p.ratio) if p.ratio > 1 + NEAR)
+def changes(r: Regret) -> str:
+    """Describe the plan by what differs from the layout that was measured."""
+    if r.plan is None:
+        return "no plan"
+    moved = [a for a in axes.AXES if r.run.row[a.name] != r.plan.codes[a.name]]
+    said = [(a.name, axes.show(a.decode(r.run.row[a.name])), axes.show(a.decode(r.plan.codes[a.name]))) for a in moved]
+    return ", ".join(f"{name} {here} -> {there}" for name, here, there in said)
 
 
-def _row(p: Place) -> str:
-    head = f"| {p.name} | {p.ratio:.3f} | {p.likewise_ratio:.3f} |"
-    if p.beyond:
-        return f"{head} outside the space: {', '.join(f'{k} {v}' for k, v in p.beyond.items())} | | | |"
-    if not p.rank:
-        return f"{head} does not fit as estimated | | | |"
-    more = "" if p.rank.whole else " or more"
-    return f"{head} {mesh_ratio(p):.3f} | {p.rank.mesh}{more} | {p.rank.sizes}{more} | {p.rank.policy} |"
+COLUMNS = (
+    "run", "model", "machines", "precision", "routing", "ours over measured", "pinned", "verdict", "what separates",
+    "ours",
+)  # fmt: skip
+HEAD = """# The best plan beside what was measured
 
+`make optimum` writes this page. For each measured run at hand it asks for the best plan of the same problem (model,
+machines, length, batch, precision and routing; `throughput first`, and nothing pinned), and compares the tokens/s that
+the plan expects with those that were measured. Below 1, somebody ran faster than the best that the plan expects.
 
-def _try(p: Place) -> str:
-    saved = sorted(((s, part) for part, s in p.saves.items() if s > 0.01 * p.step), reverse=True)
-    said = ", ".join(f"{part.replace('_', ' ')} {s / p.step:.0%}" for s, part in saved)
-    return f"| {p.name} | {1 - 1 / p.ratio:.0%} | {p.changes} | {said} |"
+- **ours over measured** is the best plan's estimate over the measurement.
+- **pinned** is the estimate of the measured layout over the measurement: the error of the estimate alone.
+- **verdict** is what the memory estimate says of the measured layout. All of them ran.
+- **what separates**: *estimate* where the measured layout itself is expected below the measurement by more than 5%;
+  *memory verdict* where the plan is slower than the measured layout, which does not FIT by the estimate; *format to
+  be stated* where the layout is faster by a format of moments or gradients, which changes what is learned and is a
+  plan's only where a run states it; *not tried* where another value of that layout is tried only if it is pinned;
+  *search* otherwise.
+- **ours** is what the plan changes.
 
-
-HEAD = """# The rank of NVIDIA's tuned layouts
-
-`make optimum` writes this page. It ranks NVIDIA's performance recipes (Megatron Bridge 0.6.2) among all layouts that
-are feasible for the same model, GPUs, precision, sequence and batch, with balanced routing as in NVIDIA's benchmarks.
-Moments and gradient format are the recipe's, because they belong to the experiment. {refused} recipes whose layout
-Megatron-Core refuses are left out. A mesh includes its virtual stages and microbatch. It is ranked with its best
-policies, as in `--top`. Counting stops when {most} meshes are ahead.
-
-The estimate cannot tell a recipe that was not tuned further from one whose change was tried and did not help. The
-changes on this page are therefore a list to try, not a claim. Most recipes in BF16 and current-scaled FP8 have neither
-expert overlap nor a captured iteration. Most of those in MXFP8 and NVFP4 that capture the iteration have both.
-
-## The goal
-
-The goal is the top 5 for 80% of the recipes and within 5% of the best for 95%. It is not reached. The second half of it
-contradicts measurements. Two recipes of five have no expert overlap although their model could have it, and 95% leaves
-room for only ten such recipes:
-
-- 15 of them are on H100. There, overlap took 15 and 24% off the step of Qwen3-30B in two published pairs.
-- 40 are on B200 and B300, whose NVLink domain is as small. On GB200 a third pair, DeepSeek-V3, has 5%.
-
-Some groups of recipes differ from the rest:
-
-- Recipes that capture the iteration are near the best.
-- Recipes of hybrids (Nemotron 3) are nearer than others. They have neither overlap nor virtual stages to choose.
-- For most others the gap is a policy that the recipe does not use (overlap, graphs, HybridEP). The column "over the
-  best with its dispatcher, overlap and graphs" shows the rest of the gap: virtual stages, the microbatch, recompute and
-  expert parallelism, a few percent each.
-- Kimi K2's recipes have DeepSeek-V3's meshes. On B200 and B300 many have no virtual stages. Those named large_scale
-  keep a mesh for more GPUs with fewer microbatches.
-- Qwen3.5's recipes train everything, with the meshes and microbatches of Qwen3-VL's, which train only the projector. No
-  rate of them is published. Megatron-Core refuses those of 397B with 8 stages unless a pipeline layout is written.
-- Qwen3-Next's recipes on H100 and B200 send each token's ten experts over the network (EP 64 and 128). Others stay in a
-  node.
-
-Dozens of meshes are within a few percent of each other, which is less than the estimate can distinguish. A rank among
-them has little meaning, so one line below counts meshes within {error:.0%} as ties. This is the median error of runs
-left out. The [study of the estimate](estimates_study.md) has the gain of each change from a recipe to the best, the
-published pairs, and the terms that were varied to explain NVIDIA's choices. None explains them all.
+Runs are those of `published.jsonl` and `tflops.jsonl`, which taught the constants, and those of `records.jsonl` and
+`adapters.jsonl`, which did not.
 
 ## Summary
 """

@@ -2,7 +2,7 @@
 
 usage: .venv/bin/python tools/make_site.py [FOLDER]     FOLDER is out/site by default, and is replaced
 
-The pages are those of the repository: README.md is the first, and moedsl/support/pages.md the index of errors.
+The pages are those of the repository: docs/start.md is the first, and moedsl/support/pages.md the index of errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shutil import copy, copytree, ignore_patterns
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ROOT / "tools" / "site" / "mkdocs.yml"
 STYLE = ROOT / "tools" / "site" / "moedsl.css"
-PAGES = {"README.md": "index.md", "moedsl/support/pages.md": "errors.md"}
+PAGES = {"docs/start.md": "index.md", "README.md": "overview.md", "moedsl/support/pages.md": "errors.md"}
 """The pages with another name on the site, by their path in the repository."""
 ROOT_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 _LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?!https?:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)]*)?\)")

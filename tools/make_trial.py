@@ -1,8 +1,8 @@
-"""Record docs/trial.md: the questions of README.md, typed into a terminal of 80 columns by a new user.
+"""Record docs/trial.md: the questions of docs/questions.md, typed into a terminal of 80 columns by a new user.
 
 usage: .venv/bin/python tools/make_trial.py
 
-A question is a row of README's table `You ask | You type`; each is tried in tmux, in a folder of its own.
+A question is a row of that page's table `You ask | You type`; each is tried in tmux, in a folder of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_COMMANDS, MOST_SECONDS = 3, 300
 _ROW = re.compile(r"^\| \"(?P<asked>[^|]+)\" \| (?P<typed>`[^|]+`) \|$", re.MULTILINE)
 _HEAD = (
     "# Tried as a new user would\n\n"
-    f"Each question of [README](../README.md#ask), typed as it stands there into a terminal of {COLUMNS} columns, with "
+    f"Each of the [questions](questions.md#ask), typed as it stands there into a terminal of {COLUMNS} columns, with "
     f"what the terminal showed. `tools/make_trial.py` records it in tmux, {ROWS} rows high, and stops if a question "
     f"needs more than {MOST_COMMANDS} commands or {MOST_SECONDS // 60} minutes; on 2 cores each needed a few seconds. "
     "`tests/docs/test_docs.py` records it again and compares.\n"
@@ -50,8 +50,8 @@ class Question(NamedTuple):
 
 
 def questions() -> list[Question]:
-    """Read the table of README.md."""
-    rows = _ROW.finditer((ROOT / "README.md").read_text(encoding="utf-8"))
+    """Read the table of docs/questions.md."""
+    rows = _ROW.finditer((ROOT / "docs" / "questions.md").read_text(encoding="utf-8"))
     return [Question(r["asked"], tuple(re.findall(r"`([^`]+)`", r["typed"]))) for r in rows]
 
 

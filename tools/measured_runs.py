@@ -1,9 +1,11 @@
 """Write published measurements as runs that moedsl can read, to stdlib/calibration.
 
-    python tools/measured_runs.py DIR        DIR has measured.jsonl, measured_2.jsonl, bridge_recipes.jsonl, hf_configs
+    python tools/measured_runs.py DIR        DIR has measured.jsonl and its two continuations, bridge_recipes.jsonl,
+                                             and hf_configs
 
 published.jsonl has the speeds that constants are fitted to, contradicted.jsonl those that another measurement of the
-same configuration contradicts, and tflops.jsonl those that are published as TFLOPS only.
+same configuration contradicts, tflops.jsonl those that are published as TFLOPS only, and records.jsonl those of
+measured_3.jsonl, which came later and taught no constant.
 
 A measurement that does not state its dispatcher, recompute, graphs or overlap takes them from the recipe of the wheel
 that it names. Some of what recipes say is younger than some measurements: graphs of the whole iteration of dropless MoE
@@ -219,6 +221,50 @@ def further(folder: Path) -> Iterator[dict[str, Any]]:
             yield {"id": r["id"], "source": source, "release": release, "run": run, **speed, **peak}
 
 
+def records(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield one line for each row of measured_3.jsonl with a speed, of a model and in a format of the stdlib."""
+    known = recipes(folder)
+    models = {p.stem for p in (ROOT / "stdlib/models").glob("*.moe")}
+    for line in (folder / "measured_3.jsonl").open(encoding="utf-8"):
+        r = json.loads(line)
+        stated = r["model_key"] in models and r["gbs"] and r["precision"].upper() in LATER
+        rate = r["tokens_per_sec_per_gpu"] or _rate(r)
+        if stated and (rate or r["tflops_per_gpu"]):
+            speed = {"tokens_per_s_per_gpu": round(rate, 1)} if rate else {"tflops_per_gpu": r["tflops_per_gpu"]}
+            source = f"{_page(r['source'])} {r['release'].split(' ')[0]}"
+            yield {"id": r["id"], "source": source, "release": r["release"], "run": _recorded(r, known), **speed}
+
+
+LATER = {"BF16": "bf16", "MXFP8": "mxfp8", "FP8_MX": "mxfp8", "FP8 BLOCKWISE": "fp8_blockwise", "NVFP4": "nvfp4"}
+
+
+def _recorded(r: dict[str, Any], known: dict[str, dict[str, Any]]) -> str:
+    """Write a row of measured_3.jsonl as a run; what it does not say is its recipe's, if it names one."""
+    said, recipe = r["extra"], known.get(r["recipe"] or "")
+    sets = _stated(r)
+    sets += "set model.mtp_num_layers = null; " * (said.get("mtp") == 0 and r["model_key"].startswith("deepseek"))
+    if recipe:
+        run = text({**r, "precision": "FP8", "routing": r["routing"] or "balanced"}, recipe)
+        return run.replace("pin ", sets + "pin ", 1)
+    graphs = [g for g in GRAPHS if g in (r["cuda_graph"] or "")]
+    done = r["recompute"] if isinstance(r["recompute"], list) else re.findall(r"\w+", r["recompute"] or "")
+    policies = {
+        "dispatcher": r["dispatcher"], "recompute": _set(done, RECOMPUTE), "cuda_graph": _set(graphs, GRAPHS),
+        "ep_overlap": "on" if r["overlap_ep_a2a"] else "off",
+        "delay_wgrad": "on" if said.get("delay_wgrad") and r["overlap_ep_a2a"] else "off",
+        "moments": said.get("moments") or ("bf16" if "precision-aware" in (r["optimizer"] or "") else "fp32"),
+        "grad_reduce": "fp32" if said.get("main_grads") == "fp32" else "bf16", "sharding": "optimizer",
+        "offload": "none",
+    }  # fmt: skip
+    layout = f' pipeline_layout="{said["pipeline_layout"]}"' if said.get("pipeline_layout") else ""
+    pins = " ".join(f"{k}={v}" for k, v in {**mesh(r), **policies}.items()) + layout
+    routing = "natural" if r["routing"] == "natural" else "balanced"
+    return (
+        f"{r['model_key']}; {r['hardware'].lower()} x {r['gpus']}; throughput first; seq {r['seq']}; batch {r['gbs']}; "
+        f"precision {LATER[r['precision'].upper()]}; routing {routing}; {sets}pin {pins}"
+    )
+
+
 def _run(r: dict[str, Any], known: dict[str, dict[str, Any]]) -> str | None:
     recipe = known.get((r["recipe"] or "").replace("nemotron_3_5_nano", "nemotron_3_5_lightning"))
     if recipe and r["fsdp"] is None and "fsdp" in r["kind"]:
@@ -234,6 +280,17 @@ def _run(r: dict[str, Any], known: dict[str, dict[str, Any]]) -> str | None:
     if not _captures(r) and r["overlap_ep_a2a"] is None:
         run = run.replace("ep_overlap=on delay_wgrad=on", "ep_overlap=off delay_wgrad=off")
     return run
+
+
+def _stated(r: dict[str, Any]) -> str:
+    """Write what a row states besides its layout, and the estimate prices."""
+    said = r["extra"] or {}
+    sets = {
+        "model.moe_expert_rank_capacity_factor": said.get("capacity_factor"),
+        "mixed_precision.fp8_dot_product_attention": said.get("fp8_dpa") and "true",
+        "model.fp8_output_proj": said.get("fp8_output_proj") and "true",
+    }
+    return "".join(f"set {path} = {value}; " for path, value in sets.items() if value)
 
 
 def _page(source: str) -> str:
@@ -255,3 +312,4 @@ if __name__ == "__main__":
     rates = [json.loads(line) for line in (OUT / "tflops.jsonl").open(encoding="utf-8")]
     fresh = [r for r in new if "tflops_per_gpu" in r]
     write("tflops.jsonl", [r for r in rates if r["id"] not in {f["id"] for f in fresh}] + fresh)
+    write("records.jsonl", list(records(source)))

@@ -11,41 +11,48 @@ run may `set`.
 from __future__ import annotations
 
 import fnmatch
-import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
 
+from moedsl.bridge import run_files
 from moedsl.bridge.fields import of_plan
+from moedsl.bridge.lint import rules
 from moedsl.bridge.lint.facts import Recipe, model_facts
-from moedsl.bridge.lint.run import from_bridge, machine
+from moedsl.bridge.lint.run import PHASE, from_bridge, machine
+from moedsl.bridge.megatron_lm.configuration import DROPPED, paths
 from moedsl.bridge.recipe_words import (
     PATTERN,
     Below,
     Stated,
+    declaration,
     declared,
     differing_facts,
     is_literal,
     is_secret,
+    layout_pins,
     model_of,
     program_text,
     shown,
     stated,
 )
 from moedsl.bridge.verify import cases
-from moedsl.bridge.verify.cases import Case, Report, unknown
+from moedsl.bridge.verify.cases import Case, Report
 from moedsl.bridge.verify.client import INSTALL, Server, is_installed
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.emit.artifact import files_of
-from moedsl.emit.settings import decided_fields
+from moedsl.emit.fields import BACK
+from moedsl.emit.settings import decided_fields, known_values
 from moedsl.facts import fields
 from moedsl.facts.common import COPIED
-from moedsl.facts.facts import Hardware
+from moedsl.facts.facts import FIELDS, SHARED
 from moedsl.facts.families import CHOICES, PREPROCESSING, dataset_class, preprocessing, unsaid_preprocessing
 from moedsl.rules.library import Library
 from moedsl.rules.rule import EXPERIMENT, of_rules
@@ -53,7 +60,6 @@ from moedsl.rules.stdlib import RuleId
 from moedsl.solver.fits import violations
 from moedsl.support.diagnostics import Diagnostic, error, warning
 from moedsl.support.files import write_all
-from moedsl.support.foreign import text_of
 from moedsl.support.source import Source
 
 _NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
@@ -85,20 +91,35 @@ class Imported:
 
     text: str | None
     diagnostics: tuple[Diagnostic, ...] = ()
+    pins: str = ""
+    """The layout alone, of a run of Megatron-LM."""
 
 
-def imported(target: str, gpu: str | None = None, world: int | None = None) -> Imported:
-    """Import FILE, FILE:function, module:function or a run_config.yaml; `gpu` and `world` as in `lint`."""
+def imported(
+    target: str,
+    gpu: str | None = None,
+    world: int | None = None,
+    given: Mapping[str, str] = {},
+    command: Sequence[str] = (),
+) -> Imported:
+    """Import FILE, FILE:function, module:function, a run_config.yaml or a run of Megatron-LM; `gpu` and `world` as in
+    `lint`. `given` are the variables of its script, and `command` a command line of Megatron-LM in place of a file."""
     library = load_stdlib()
+    found = run_files.read(target, gpu, world, library, given, command)
+    if isinstance(found, Recipe) and found.arguments:
+        return of_arguments(found, library)
+    if found is not None and not isinstance(found, Recipe):
+        return Imported(None, found)
     with ExitStack() as stack:
         server = stack.enter_context(Server(1)) if is_installed() else None
-        made = _read(target, gpu, world, server, library)
+        made = found or _read(target, gpu, world, server, library)
         if isinstance(made, Recipe):
             made = draft(made, library)
         if isinstance(made, Diagnostic):
             return Imported(None, (made,))
         if made.result.failed:
             return refused(made)
+        broken = broken_rules(made.recipe, library) if found is not None else ()
         if server is None:
             # predict the recipe of the program, from its plan and the defaults of Bridge's classes
             r, decided = made.recipe, of_plan(made.result.plans[0])
@@ -108,24 +129,80 @@ def imported(target: str, gpu: str | None = None, world: int | None = None) -> I
                 known = fields.lookup(path)
                 compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
                 ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
-            return finished(made, Resolved(r.file, resolved=ours, classes=r.classes))
+            return evolve(finished(made, Resolved(r.file, resolved=ours, classes=r.classes)), diagnostics=broken)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
-        return finished(made, server.resolve([written(made, folder)])[0])
+        return evolve(finished(made, server.resolve([written(made, folder)])[0]), diagnostics=broken)
+
+
+def broken_rules(r: Recipe, library: Library) -> tuple[Diagnostic, ...]:
+    """Return a warning for each rule of recipes that a run's own file breaks, because its program has no such field."""
+    book, _ = rules.read_rules(library)
+    found = [f.rule for f in rules.judge(r, book, PHASE).findings if f.rule.kind == "require"]
+    return tuple(warning("import.refused:breaks", rule=x.id, why=x.because, cites=x.cites) for x in found)
+
+
+def of_arguments(r: Recipe, library: Library) -> Imported:
+    """Write the program of a Megatron-LM run: its recipe is predicted, and every argument is accounted for."""
+    made = draft(r, library)
+    if isinstance(made, Diagnostic):
+        return Imported(None, (made,))
+    if made.result.failed:
+        return evolve(refused(made), pins=layout_pins(made.stated))
+    plan = made.result.plans[0]
+    ours = {**known_values(plan, made.stated.model), "env_vars": plan.env}
+    is_new, decided, effects = made.stated.is_new, decided_fields(plan), of_rules(made.result.programs[0].rules)
+
+    def counts(path: str) -> bool:
+        """Whether the run may differ from the plan's recipe in a field: one that it states, or a default of weight."""
+        if path in r.places:
+            return not (is_new and path in _TO_WORDS)
+        of_weight = effects.field(path) == EXPERIMENT or "fusion" in path or path in decided
+        return path in ours and of_weight and not _OF_OTHERS.search(path)
+
+    made = evolve(made, recipe=evolve(r, settled={p: v for p, v in r.settled.items() if counts(p)}))
+    below = finished_below(made, Resolved(r.file, resolved=ours, built=ours, classes=r.classes))
+    text = made.text(evolve(below, comments=(*below.comments, *accounted(r, below, ours))))
+    return Imported(text, broken_rules(r, library), layout_pins(made.stated))
+
+
+_OF_OTHERS = re.compile(
+    r"muon|weight_shards|microbatch_group|num_workers|pad_vocab|activation_func$|offload_fraction|dsa_|linear_|mamba|fsdp|yarn|rope_scaling|mup_|wsd|lion|soap|sgd|checkpoint|logger|rng"
+)
+"""Fields of kinds of runs whose defaults mean nothing for other runs."""
+_TO_WORDS = {path for back in BACK.values() for path in back.shown} | {*FIELDS.values(), *SHARED} | {
+    "dataset.data_path", "dataset.seq_length", "model.bf16", "optimizer.bf16", "model.layernorm_epsilon",
+    "optimizer.use_distributed_optimizer", "model.pipeline_model_parallel_layout",
+    *(f"model.num_layers_in_{end}_pipeline_stage" for end in ("first", "last")),
+}  # fmt: skip
+"""The fields that keywords, pins and the model's declaration state."""
+
+
+def accounted(r: Recipe, below: Below, ours: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each group of arguments that are no statement of the program, with the reason."""
+    groups: dict[str, list[str]] = {}
+    written = " ".join(below.comments)
+    for a in r.given:
+        known = paths(a.dest) if a.dest else ()
+        if a.holes:
+            why = f"unknown, because the script leaves {', '.join(a.holes)} open (--env NAME=VALUE)"
+        elif a.dest is None:
+            why = "not of Megatron-LM 0.19.2, which refuses them"
+        elif any(p in _TO_WORDS or p in below.sets or p in written for p in known):
+            continue
+        elif known:
+            plain = all(same(r.settled.get(p), ours.get(p)) for p in known if p in ours)
+            why = "as the recipe of the plan has them" if plain else "without effect in this plan"
+        else:
+            why = DROPPED.get(a.dest, "with no field in Bridge")
+        groups.setdefault(why, []).append(a.text)
+    for why, texts in groups.items():
+        lines = textwrap.wrap(f"{why}: {', '.join(texts)}", 110, break_long_words=False, break_on_hyphens=False)
+        yield from (f"  {line}" if i else line for i, line in enumerate(lines))
 
 
 def _read(
     target: str, gpu: str | None, world: int | None, server: Server | None, library: Library
 ) -> Recipe | Diagnostic:
-    if target.endswith((".yaml", ".yml")):
-        if gpu is None or world is None:
-            return error("import.recipe:no-gpus", target=target)
-        hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
-        if hardware is None:
-            return error("import.recipe:unknown-gpu", gpu=gpu, help=unknown(gpu))
-        try:
-            return read_run_config(Path(target), hardware, world)
-        except UnreadableError as wrong:
-            return error("import.recipe", str(wrong), help=wrong.help)
     c = cases.read(target, gpu, world)
     if isinstance(c, Report):
         return error("import.recipe:not-found", file=c.file, reason=c.message, help=c.help or ())
@@ -146,7 +223,7 @@ def of_bridge(c: Case, resolved: Resolved, library: Library) -> Recipe | Diagnos
 
 def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
     """Write a recipe's keyword values as a program, and plan it."""
-    model = model_of(r, library)
+    model = model_of(r, library) or declaration(r, library)
     if model is None:
         # if a declared model has the recipe's id, report the facts that differ
         id, facts = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
@@ -157,7 +234,7 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
             return error("import.no_model:undeclared", recipe=id or "the recipe", values=values)
         changes = ", ".join(f"{n} {facts[n]}" for n in differing_facts(named, facts))
         return error("import.no_model:changed", model=named.name, changes=changes, values=values)
-    s = stated(r, model)
+    s = evolve(stated(r, model), is_new=model.name not in library.models)
     # the keyword for the recipe's sample preprocessing, unless a plan would choose the same
     reads = None
     made = dataset_class(s.model.vision is not None, s.task, s.data is None)
@@ -206,6 +283,11 @@ def refused(d: Draft) -> Imported:
 
 def finished(d: Draft, ours: Resolved) -> Imported:
     """Write the program, with a statement or a comment for each field in which its own recipe `ours` differs."""
+    return Imported(d.text(finished_below(d, ours)))
+
+
+def finished_below(d: Draft, ours: Resolved) -> Below:
+    """Return a statement or a comment for each field in which the program's own recipe `ours` differs."""
     assert ours.resolved and ours.refusal is None, (ours.message, ours.refusal)
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
@@ -215,60 +297,7 @@ def finished(d: Draft, ours: Resolved) -> Imported:
     if kind != ours.classes.get("dataset"):  # no statement selects this class
         comments.append(f'dataset = {kind}: `data "path"` names data of your own')
     below = evolve(d.below, env=env, comments=(*comments, *hidden))
-    return Imported(d.text(settled(d, below, wanted)))
-
-
-class UnreadableError(Exception):
-    """The file is not a configuration of Bridge; the message says why, `help` what to do."""
-
-    def __init__(self, message: str, *help: str) -> None:
-        super().__init__(message)
-        self.help = help
-
-
-def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
-    """Read a `run_config.yaml`; the machines are given, because the file does not have them. Raises UnreadableError."""
-    try:
-        import yaml  # comes with Bridge and with NeMo-Run; nothing else needs it
-    except ImportError as missing:
-        raise UnreadableError("PyYAML is not installed, which reads this file", "pip install pyyaml") from missing
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise UnreadableError(f"{path} is not a regular file", "save it as a file first")
-    try:
-        loaded = yaml.safe_load(text_of(path))
-        data: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {}
-        sections = {n: v for n, v in data.items() if isinstance(v, Mapping) and "_target_" in v and "_call_" not in v}
-        if "model" not in sections:
-            raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
-        values = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
-        # sections inside other sections, such as packing
-        inside = {p: sections.get(s, {}).get(n) for p in fields.absent() for s, _, n in [p.rpartition(".")]}
-        every = {**sections, **{p: held for p, held in inside.items() if isinstance(held, Mapping)}}
-        values |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
-        classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
-        return Recipe(
-            target=str(path), function="run_config", file=str(path), line=1, fields=values, hardware=hardware,
-            world=world, settled=values, classes=classes,
-        )  # fmt: skip
-    except OSError as unread:
-        raise UnreadableError(f"cannot read {path}: {unread.strerror or unread}") from unread
-    except RecursionError:
-        raise UnreadableError(f"{path} is nested too deep, or contains itself") from None
-    except (yaml.YAMLError, ValueError) as wrong:
-        raise UnreadableError(f"{path} is not YAML: {' '.join(str(wrong).split())}") from wrong
-
-
-def plain(value: Any) -> Any:
-    """Convert a value to JSON as verify/configs.py does: dtypes and enum members to names, other objects to
-    `<Class>`."""
-    if isinstance(value, list):
-        return [plain(v) for v in value]
-    if not isinstance(value, Mapping) or "_target_" not in value:
-        return {str(n): plain(v) for n, v in value.items()} if isinstance(value, Mapping) else value
-    target = str(value["_target_"])
-    if target.startswith("torch.") and target.count(".") == 1:
-        return target.removeprefix("torch.")
-    return value.get("_name_", f"<{target.rpartition('.')[2]}>")
+    return settled(d, below, wanted)
 
 
 Fields = Mapping[str, Any]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import asdict, evolve, field, frozen
+from attrs import asdict, evolve, field, fields, frozen
 
 from moedsl.bridge.lint.facts import Recipe, chunks, model_facts
 from moedsl.cost import pipeline
@@ -64,6 +66,8 @@ class Stated:
     """The adapter that is trained on frozen weights; None if there is none."""
     unknown: tuple[str, ...]
     """The axes, and `adapter`, whose value has no keyword."""
+    is_new: bool = False
+    """Whether the program declares the model itself."""
 
 
 def stated(r: Recipe, model: Model) -> Stated:
@@ -110,9 +114,48 @@ def model_of(r: Recipe, library: Library) -> Model | None:
     None if the facts of each candidate differ from the recipe's.
     """
     models, facts = declared(library), model_facts(evolve(r, model=None))
+    if r.arguments and not facts.get("dense_layers"):  # no layer has this width
+        facts.pop("ffn_hidden", None)
     id = r.get("model.hf_model_id") or r.get("tokenizer.tokenizer_model")
     named = [m for m in models if m.hf == id]
     return next((m for m in named or models if not any(differing_facts(m, facts))), None)
+
+
+def declaration(r: Recipe, library: Library) -> Model | None:
+    """Make the model of a Megatron-LM run that no declared model equals, to be declared in its program.
+
+    None for another recipe, and for a model without experts.
+    """
+    facts = {n: v for n, v in model_facts(evolve(r, model=None)).items() if n in {a.name for a in fields(Model)}}
+    if not r.arguments or not facts.get("experts"):
+        return None
+    hf = str(r.get("tokenizer.tokenizer_model") or "")
+    kin = next((m for m in declared(library) if m.hf == hf), None)
+    name = "m_" + re.sub(r"\W+", "_", os.path.basename(r.file).partition(".")[0], flags=re.ASCII).strip("_").lower()
+    family = kin.family if kin else "deepseek_v3" if facts["attention"] == "mla" else "mixtral"
+    vocab = facts.get("vocab") or r.arguments.get("padded_vocab_size") or (kin.vocab if kin else None) or ASSUMED_VOCAB
+    own: dict[str, Any] = {
+        "name": name,
+        "hf": hf if "/" in hf and hf[:1] not in "/.$" else f"local/{name}",
+        "family": family,
+        "vocab": vocab,
+        "max_seq": r.arguments.get("max_position_embeddings") or facts["max_seq"],
+        "routing_groups": r.get("model.moe_router_num_groups") or 1,
+        "topk_groups": r.get("model.moe_router_group_topk") or 1,
+    }
+    return Model(**{**facts, **own})
+
+
+ASSUMED_VOCAB = 128 << 10
+"""The vocabulary of a model whose arguments do not state it."""
+
+
+def block(m: Model) -> list[str]:
+    """Write the declaration of a model: the facts that differ from their defaults."""
+    facts = {a.name: getattr(m, a.name) for a in fields(Model) if a.name != "name" and getattr(m, a.name) != a.default}
+    texts = ("hf", "layer_pattern", "mtp_pattern")
+    lines = [f"{n} {quote(v) if n in texts else str(v).lower()}" for n, v in facts.items()]
+    return [f"model {m.name} {{", *lines, "}"]
 
 
 def declared(library: Library) -> list[Model]:
@@ -174,7 +217,8 @@ def program_text(s: Stated, origin: str, below: Below) -> str:
     """Write the program, formatted as by `moedsl fmt`: keywords, layout, and the statements in `below`."""
     formats = dict(s.formats)
     precision = formats.pop("precision", None)
-    lines = [f"# Written from {origin} {MARK}.", f"model {s.model.name}", f"{s.hardware} x {s.gpus}"]
+    lines = [f"# Written from {origin} {MARK}.", *(block(s.model) if s.is_new else ())]
+    lines += [f"model {s.model.name}", f"{s.hardware} x {s.gpus}"]
     lines += [f"seq {tokens(s.seq)}", f"batch {s.batch}"]
     lines += [f"precision {precision}"] if precision else []
     lines += [f"task {s.task}"] if s.task != "pretrain" else []
@@ -194,8 +238,7 @@ def program_text(s: Stated, origin: str, below: Below) -> str:
         lines.append(" ".join(words))
     lines += [f"routing {s.routing}"] if s.routing != "natural" else []
     lines += ["throughput first", ""]
-    off = {a.name: a.decode(a.off) for a in axes.AXES if not a.is_format and a.name not in s.unknown}
-    lines += pins(off | dict(s.layout)).splitlines()
+    lines += layout_pins(s).splitlines()
     lines += [f"pin {' '.join(f'{n}={v}' for n, v in formats.items())}"] if formats else []
     if below.allow:
         lines.append(f'allow {below.allow} because "the layout of the recipe"')
@@ -212,6 +255,12 @@ def program_text(s: Stated, origin: str, below: Below) -> str:
     made, found = format_source(Source("recipe.moe", "\n".join(lines) + "\n"))
     assert made is not None, found
     return made
+
+
+def layout_pins(s: Stated) -> str:
+    """Write the layout as pins; an axis that the recipe leaves off is pinned off."""
+    off = {a.name: a.decode(a.off) for a in axes.AXES if not a.is_format and a.name not in s.unknown}
+    return pins(off | dict(s.layout))
 
 
 def literal(value: Any) -> str:

@@ -11,9 +11,12 @@ from typing import Any
 
 from attrs import field, frozen
 
+from moedsl.bridge import run_files
 from moedsl.bridge.fields import of_plan, of_recipe
+from moedsl.bridge.lint.facts import Recipe
 from moedsl.bridge.lint.run import machine
 from moedsl.bridge.lint.source import read
+from moedsl.bridge.recipe_import import of_arguments
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, Report, choices
 from moedsl.bridge.verify.client import Server, is_installed
@@ -31,7 +34,9 @@ from moedsl.support.files import mixed
 from moedsl.support.foreign import text_of
 from moedsl.support.source import Source
 
-HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py or module:function"
+HELP = (
+    "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or a script of Megatron-LM"
+)
 
 
 @frozen
@@ -67,6 +72,8 @@ class Options:
     gpu: str | None = None
     world: int | None = None
     read_only: bool = False
+    given: Mapping[str, str] = field(factory=dict)
+    """The variables of a script."""
 
 
 @frozen
@@ -116,6 +123,20 @@ def one(target: str, options: Options) -> Found:
         below = sorted(p.parent.name for p in folder.glob("*/plan.json"))
         if below:
             return _wrong(f"{target} has several runs: {', '.join(below)}", f"name one: `{folder / below[0]}`")
+    library = load_stdlib()
+    machines = (options.gpu or "h100", options.world or 1) if target.endswith((".yaml", ".yml")) else None
+    own = run_files.read(target, options.gpu, options.world, library, options.given)
+    if machines and isinstance(own, tuple) and own[0].id == "import.recipe":  # fields alone need no machines
+        own = run_files.read(target, *machines, library, options.given)
+    if isinstance(own, Recipe) and own.arguments:
+        made = of_arguments(own, library)
+        name = f"{target} (imported)"
+        return Wrong(made.diagnostics) if made.text is None else _of_source(Source(name, made.text), target, "")
+    if isinstance(own, Recipe):
+        fields = of_recipe(own.settled, own.classes)
+        return Side(target, "run", fields, whole=True, stated=fields)
+    if own is not None:
+        return Wrong(own)
     case = cases.read(target, options.gpu, options.world)
     return _wrong(f"{target}: {case.message}", case.help or HELP) if isinstance(case, Report) else case
 

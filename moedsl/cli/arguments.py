@@ -126,6 +126,9 @@ _RECIPE = (
     _arg("--gpu", "the hardware of a recipe without a plan"),
     _number("--world", "the number of GPUs of a recipe without a plan", "gpus"),
 )
+_ENV = _arg(
+    "--env NAME=VALUE", "a variable of a script, which is never run; may be repeated", action="append", default=[]
+)
 _READ_ONLY = _flag(
     "--read-only", "run nothing: read what the source states, and say what it leaves open (default: Bridge runs it)"
 )
@@ -197,9 +200,10 @@ COMMANDS: Mapping[str, Command] = {
         "verify.verify",
         "run recipes with the real Megatron Bridge, which builds them, and compare them with their plans",
         _arg(
-            "files FILE+",
+            "files FILE*",
             "a folder that `compile` wrote, a recipe.py, a .moe file, or module:function; a recipe runs as you",
         ),
+        _TEXT,
         _named("--target VERSION", "the release of Megatron Bridge for .moe files"),
         *_RECIPE,
         _flag(
@@ -225,8 +229,13 @@ COMMANDS: Mapping[str, Command] = {
     "lint": Command(
         "recipes.lint",
         "check existing Megatron Bridge recipes against every rule, and point at the line",
-        _arg("files FILE+", "a recipe.py (FILE:function), or module:function; a recipe runs as you"),
+        _arg(
+            "files FILE+",
+            "a recipe.py (FILE:function), or module:function, which run as you; a run_config.yaml; or a script, YAML "
+            "or log of Megatron-LM",
+        ),
         _READ_ONLY,
+        _ENV,
         _arg("--gpu", "the hardware, if the function's name does not give it"),
         _number("--world", "the number of GPUs, if the function's name does not give it", "gpus"),
         _arg("--phase", "phase whose advice to give", choices=("fit", "scale", "throughput"), default="throughput"),
@@ -235,11 +244,14 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "import": Command(
         "recipes.import_",
-        "write the .moe program of an existing recipe",
+        "write the .moe program of an existing recipe, or of a run of Megatron-LM",
         _arg(
             "recipe RECIPE",
-            "a recipe.py (FILE:function) or module:function, which run as you, or the run_config.yaml of a run",
+            "a recipe.py (FILE:function) or module:function, which run as you; a run_config.yaml; or a script, YAML or "
+            "log of Megatron-LM, or after -- its command line",
         ),
+        _arg("command WORD*", "the other words of the command line after --"),
+        _ENV,
         _arg("--gpu", "the hardware, if the recipe does not name it"),
         _number("--world", "the number of GPUs, if the recipe does not name it", "gpus"),
         _PRINTED_FILE,
@@ -282,6 +294,7 @@ COMMANDS: Mapping[str, Command] = {
         _named("--like RECIPE", "compare one program with itself in the layout of this recipe of Bridge's"),
         *_RECIPE,
         _READ_ONLY,
+        _ENV,
         _flag("--exit-code", "exit 1 unless it is the same experiment"),
         _JSON,
     ),
@@ -512,6 +525,27 @@ COMMANDS: Mapping[str, Command] = {
         _number("--processes", "programs planned at once (default: one for each core)", "processes", default=0),
     ),
 }
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Plan": ("init", "plan", "check", "explain", "what-if", "report", "serve", "data"),
+    "Recipes": ("compile", "verify", "rehearse", "import", "lint", "diff", "targets"),
+    "Jobs": ("run", "clusters", "weights", "jobs", "logs", "watch", "cancel"),
+    "After a run": ("diagnose", "results", "gap", "profile", "memory", "next", "tune", "calibrate"),
+    "Names and tools": ("models", "hardware", "fmt", "schema", "completion", "lsp"),
+}
+"""The commands by what they are for, in the order of `--help` and docs/commands.md."""
+
+STARTS: Mapping[str, str] = {
+    "a model and machines": "moedsl plan -e 'qwen3_30b_a3b; h100 x 16; throughput first'",
+    "a job to prepare": "moedsl init",
+    "a Megatron Bridge recipe, or its run_config.yaml": "moedsl import recipe.py",
+    "a config.json of Hugging Face": "moedsl models add config.json",
+    "the log of a run that died": "moedsl diagnose train.log",
+    "the log of a run that is slow": "moedsl gap train.log=out/plan.json",
+    "a trace of Nsight Systems or PyTorch's profiler": "moedsl profile rank0.sqlite",
+    "a memory snapshot of PyTorch": "moedsl memory snapshot.pickle",
+}
+"""What a user may come with, and the command to start with. `moedsl` alone and docs/start.md show it."""
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("moedsl init", "moedsl init run.moe --model qwen3_30b_a3b --machines 'h100 x 16' --task sft"),

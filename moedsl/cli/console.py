@@ -6,15 +6,21 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
+from attrs import define, field
+
 from moedsl.cli.terminal import Refused, coloured, folded, print_file, print_painted, room_of, show_transient
 from moedsl.compiler import Result, compile_source
+from moedsl.facts.recipes import LIKE
 from moedsl.lang import reader
 from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.files import write_file
+from moedsl.support.foreign import text_of
 from moedsl.support.render import MARGIN, WINDOW, render_all, sarif_log
 from moedsl.support.source import Source
 from moedsl.support.text import in_json, made_for
@@ -22,6 +28,30 @@ from moedsl.support.text import in_json, made_for
 T = TypeVar("T")
 QUIET_FOR = 0.7
 """Seconds before progress is printed."""
+
+
+@define
+class Heard:
+    """What commands answered and reported while `heard` was open."""
+
+    data: Any = None
+    """What the command prints with --json."""
+    text: str = ""
+    diagnostics: list[Diagnostic] = field(factory=list)
+    sources: dict[str, Source] = field(factory=dict)
+
+
+_HEARD: ContextVar[Heard | None] = ContextVar("heard", default=None)
+
+
+@contextmanager
+def heard() -> Generator[Heard]:
+    """Collect inside what commands would print of answers, diagnostics and progress: the Python API asks them so."""
+    token = _HEARD.set(into := Heard())
+    try:
+        yield into
+    finally:
+        _HEARD.reset(token)
 
 
 def source_of(a: Namespace) -> Source:
@@ -34,6 +64,45 @@ def source_of(a: Namespace) -> Source:
     return read(*reader.read(a.file))
 
 
+def variables(a: Namespace) -> dict[str, str]:
+    """Return the variables of `--env NAME=VALUE`; raises Refused if one has no `=`."""
+    for text in a.env:
+        if "=" not in text:
+            print(f"--env {text}: write NAME=VALUE", file=sys.stderr)
+            raise Refused(())
+    return dict(text.split("=", 1) for text in a.env)
+
+
+def sources_of(path: str) -> dict[str, Source]:
+    """Return a file that is no program, for labels that point into it."""
+    file = Path(path)
+    return {path: Source(path, text_of(file))} if file.is_file() else {}
+
+
+def program_of(path: str) -> reader.Read:
+    """Read a run file, or the program of a run's own file, such as a script of Megatron-LM."""
+    if path == "-" or path.endswith((".moe", ".py", ".json")) or not Path(path).is_file():
+        return reader.read(path)
+    from moedsl.bridge.recipe_import import imported
+
+    made = imported(path)
+    return (None if made.text is None else Source(f"{path} (imported)", made.text)), made.diagnostics
+
+
+def layout_of(like: str) -> str | Source:
+    """Return the argument of `--like`: the name of a recipe, or the pins of a run's own file; raises Refused."""
+    if not Path(like).is_file():
+        return like
+    from moedsl.bridge.recipe_import import imported
+
+    made = imported(like)
+    if not made.pins and [d.id for d in made.diagnostics] == ["import.recipe"]:  # its layout needs no machines
+        made = imported(like, "h100", 1 << 16)
+    if not made.pins:
+        raise Refused(made.diagnostics, sources_of(like))
+    return Source(f"{LIKE}{like}", made.pins)
+
+
 def read(value: T | None, diagnostics: Iterable[Diagnostic]) -> T:
     """Return a value that was read; raises Refused with the diagnostics if it is None."""
     if value is None:
@@ -43,6 +112,10 @@ def read(value: T | None, diagnostics: Iterable[Diagnostic]) -> T:
 
 def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
     """Print diagnostics as text on stderr."""
+    if (into := _HEARD.get()) is not None:
+        into.diagnostics += diagnostics
+        into.sources |= sources
+        return
     data = [to_json(d, sources) for d in diagnostics]
     if data:
         room = room_of(sys.stderr)
@@ -99,7 +172,9 @@ def refused(a: Namespace, why: Refused) -> int:
 
 def print_answer(a: Namespace, data: Any, text: Callable[[], str], end: str = "\n") -> None:
     """Print an answer: with --json its data, else its text for people."""
-    if a.json:
+    if (into := _HEARD.get()) is not None:
+        into.data, into.text = data, text()
+    elif a.json:
         print_json(data)
     else:
         print_text(text, end)
@@ -136,7 +211,7 @@ class Progress:
         self._start = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        if time.monotonic() - self._start > QUIET_FOR:
+        if time.monotonic() - self._start > QUIET_FOR and _HEARD.get() is None:
             show_transient(f"  {text}", sys.stderr)
 
 
@@ -145,7 +220,9 @@ def compiled(a: Namespace, stop_after: str, notes: bool = True, run: str | None 
 
     `asks` is what the command needs, `run` the only run to plan, and `notes` whether to print warnings and notes.
     """
-    result = compile_source(source_of(a), stop_after, Progress(), a.like, getattr(a, "target", ""), asks, run)
+    result = compile_source(
+        source_of(a), stop_after, Progress(), layout_of(a.like), getattr(a, "target", ""), asks, run
+    )
     if result.failed:
         raise Refused(result.diagnostics, result.sources)
     if notes:

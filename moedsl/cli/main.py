@@ -12,11 +12,11 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from moedsl.cli.arguments import COMMANDS, EXAMPLES, Command
+from moedsl.cli.arguments import COMMANDS, EXAMPLES, GROUPS, Command
 from moedsl.cli.terminal import Refused, UnwrittenError, columns, shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
@@ -63,8 +63,7 @@ def _run(words: Sequence[str]) -> int:
     with _quick_imports():
         from moedsl.support.limits import TooLarge  # `--help` runs nothing
 
-        module, name = arguments.runs.split(".")
-        command = getattr(importlib.import_module(f"moedsl.cli.commands.{module}"), name)
+        command = function_of(arguments)
     try:
         code = command(arguments)
     except (Refused, TooLarge) as problem:
@@ -78,6 +77,12 @@ def _run(words: Sequence[str]) -> int:
     sys.stdout.flush()
     gc.freeze()  # Python is about to end, and its last collection would visit every object again
     return code
+
+
+def function_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
+    """Import the function of the command in parsed arguments."""
+    module, name = arguments.runs.split(".")
+    return getattr(importlib.import_module(f"moedsl.cli.commands.{module}"), name)
 
 
 def _say(code: int, text: str) -> int:
@@ -173,16 +178,28 @@ def parser_for(word: str, whole: bool = True) -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action="store_true", help="print the version and the supported versions of Megatron Bridge"
     )
-    parser.set_defaults(runs="integrations.version", parser=parser)
+    parser.set_defaults(runs="integrations.version")
     commands = {word: COMMANDS[word]} if word in COMMANDS else COMMANDS
     if whole:
         _declare(parser, "command", commands)
     else:
-        below = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Unread)
-        for name, command in commands.items():
-            below.add_parser(name, help=command.help)
+        parser.epilog = _commands(columns(80) - 2)
+        below = parser.add_subparsers(dest="command", metavar="COMMAND", help="one of these", parser_class=_Unread)
+        for name in commands:
+            below.add_parser(name)
     parser.options = ["--help", "--version", *_options(commands)]
     return parser
+
+
+def _commands(width: int) -> str:
+    """List the commands in their groups, in lines of at most `width` columns."""
+    from textwrap import fill
+
+    lines: list[str] = []
+    for title, names in GROUPS.items():
+        lines += [f"{title}:"]
+        lines += [fill(COMMANDS[n].help, width, initial_indent=f"  {n:<11}", subsequent_indent=" " * 13) for n in names]
+    return "\n".join(lines)
 
 
 def _options(commands: Mapping[str, Command]) -> list[str]:

@@ -45,7 +45,7 @@ def fresh(name: str) -> Library:
     """Return a new library, to which the file with that name can be added."""
     base = without(name) if name.startswith(f"{resources.stdlib_dir()}{os.sep}") else stdlib()
     tables = {name: {**getattr(base, name)} for name in _TABLES}
-    return evolve(base, **tables, own=[], own_rules=[*base.own_rules], diagnostics=[*base.diagnostics])
+    return evolve(base, **tables, own=[], unused=[], own_rules=[*base.own_rules], diagnostics=[*base.diagnostics])
 
 
 @lru_cache(maxsize=32)
@@ -62,7 +62,7 @@ def analyse(source: Source, read: Read) -> Analysis:
         reads.add(name)
         return read(name)
 
-    result = compiler.Result(source, library=fresh(source.name))
+    result = compiler.Result(source, library=fresh(source.name), asks="diagnostics")
     module, found = parse(source)
     result.module = module
     if module is not None:
@@ -72,7 +72,4 @@ def analyse(source: Source, read: Read) -> Analysis:
             return Analysis(source, module, result.library, (), empty, frozenset(reads))
     result.diagnostics.extend(found)
     compiler.advance(result, ("check",))
-    diagnostics = result.diagnostics
-    if module is not None and module.items and module.run is None:  # declarations for other files, and no run
-        diagnostics = [d for d in diagnostics if d.id not in compiler.ABSENT]
-    return Analysis(source, module, result.library, result.programs, tuple(diagnostics), frozenset(reads))
+    return Analysis(source, module, result.library, result.programs, tuple(result.diagnostics), frozenset(reads))

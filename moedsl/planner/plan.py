@@ -56,7 +56,7 @@ class Member(JsonForm):
         return cls(run.removesuffix(f".{axis}_{value}"), axis, value)
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, repr=False)
 class Plan(JsonForm):
     """Everything that was decided for one run, with costs and reasons."""
 
@@ -134,6 +134,13 @@ class Plan(JsonForm):
         """The steps that the run states; 0 if it leaves them to the recipe."""
         return int((self.set.get("train.train_iters") or self.derived.get("train.train_iters")) or 0)
 
+    def __repr__(self) -> str:
+        e = self.estimate
+        return (
+            f"<Plan {self.name}: {self.model} on {self.gpus} {self.hardware}, {self.phase} first, "
+            f"{e.memory.verdict}, {e.step_time_s:.2f} s a step>"
+        )
+
     def html(self) -> str:
         """Return meshes, speed, memory of each stage, and decisions with reasons as HTML for a notebook."""
         e, b = self.estimate, self.batch
@@ -146,9 +153,9 @@ class Plan(JsonForm):
         )
         reasons = [("name", "value", "origin", "reason")]
         reasons += [(d.name, show(d.value), d.origin, d.because or "") for d in self.decisions]
-        decisions = f"<summary>{len(self.decisions)} decisions</summary>{_table(reasons)}"
+        decisions = f"<summary>{len(self.decisions)} decisions</summary>{html_table(reasons)}"
         return (
-            f"<div style='color:inherit;font-family:monospace;font-size:12px'><b>{escape(title)}</b>{_table(sizes)}"
+            f"<div style='color:inherit;font-family:monospace;font-size:12px'><b>{escape(title)}</b>{html_table(sizes)}"
             f"<div style='margin-top:6px'><b>Speed</b> {escape(speed)}</div>{_memory_html(e.memory)}"
             f"<details style='margin-top:6px'>{decisions}</details></div>"
         )
@@ -298,6 +305,7 @@ def _memory_html(m: Memory) -> str:
     return f"<div style='margin-top:6px'><b>Memory</b> {escape(head)}<br>{legend}{bars}</div>"
 
 
-def _table(rows: Iterable[Sequence[str]]) -> str:
+def html_table(rows: Iterable[Sequence[str]]) -> str:
+    """Format rows of text as an HTML table."""
     cells = ("".join(f"<td style='{_CELL}'>{escape(c)}</td>" for c in row) for row in rows)
     return "<table style='border-collapse:collapse'>" + "".join(f"<tr>{r}</tr>" for r in cells) + "</table>"

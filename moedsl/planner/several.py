@@ -7,8 +7,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.facts.axes import SIZES
-from moedsl.planner.plan import Plan
+from moedsl.facts.axes import SIZES, show
+from moedsl.planner.plan import Plan, html_table
 from moedsl.rules.check.program import Program
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.json_form import JsonForm
@@ -78,6 +78,25 @@ def runs_text(plans: Sequence[Plan], width: int) -> str:
     shared = ", ".join(f"{k}\xa0{v}" for k, v in common.items())  # a line may end only between two of these
     shared = wrapped(shared, f"{len(plans)} runs: ", "  ", width).replace("\xa0", " ")
     return "\n".join([shared, *table(rows, "l" + "r" * (len(heads) - 2) + "l")]) + "\n"
+
+
+def record(p: Plan) -> dict[str, Any]:
+    """Return a plan as one flat record: what runs, its layout and policy by axis, and its estimate (seconds, GiB)."""
+    e = p.estimate
+    return {
+        "run": p.name, "model": p.model, "hardware": p.hardware, "gpus": p.gpus, "seq": p.batch.seq,
+        "global_batch": p.batch.global_batch, **p.layout.to_json(), **p.policy.to_json(),
+        "step_time_s": e.step_time_s, "tokens_per_s_per_gpu": e.tokens_per_s_per_gpu,
+        "model_tflops_per_gpu": e.model_tflops_per_gpu, "peak_gib": e.memory.peak_gib, "verdict": e.memory.verdict,
+    }  # fmt: skip
+
+
+def html(plans: Sequence[Plan]) -> str:
+    """Return a table for a notebook, with a column for each plan and a row for each value that differs; empty without
+    plans."""
+    records = [record(p) for p in plans]
+    different = [name for name in (records[0] if records else ()) if len({str(r[name]) for r in records}) > 1]
+    return html_table([(name, *(show(r[name]) for r in records)) for name in different]) if records else ""
 
 
 OfRun = tuple[Program, Diagnostic]

@@ -56,8 +56,7 @@ class Prepared:
 def prepare(
     r: Rehearsal, hf: str, folder: Path, iterations: int, device: Device, on_gpu: bool = False, traces: str = ""
 ) -> Prepared | list[Diagnostic]:
-    """Write `folder`; returns errors if the small run is refused (a bug in shrinking), no config.json is found, or a
-    file is not moedsl's.
+    """Write `folder`; errors if the small run is refused (a bug of the shrinking) or has no configuration.
 
     `hf` is the plan's model on Hugging Face. `traces` is the folder for traces, if any.
     """

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from moedsl.facts import megatron_arguments
 from moedsl.facts.fields import LATEST, alternatives, fields, words_of
 from moedsl.facts.symbols import FLAG, NUMBER, TEXT, Type
 from moedsl.rules import collect, stdlib
@@ -23,6 +24,9 @@ OBJECT = Type("setting")
 SECTIONS = ("comm_overlap", "mixed_precision", "peft")
 """The sections of the ConfigContainer that may be None."""
 
+ARGUMENTS = "args."
+"""The prefix of an argument of Megatron-LM; a rule that reads one judges only runs of Megatron-LM."""
+
 COMPUTED: Mapping[str, tuple[Type, str]] = {
     "world": (NUMBER, "how many GPUs the recipe is for"),
     "model_class": (TEXT, "the class of cfg.model"),
@@ -34,6 +38,7 @@ COMPUTED: Mapping[str, tuple[Type, str]] = {
     "expandable_segments": (FLAG, "whether PyTorch's allocator is told to grow segments"),
     "layout_stages": (NUMBER, "the chunks of the pipeline layout; 0 without one"),
     "layout_layers": (NUMBER, "the decoder layers in the pipeline layout"),
+    "pattern_segments": (NUMBER, "the parts between the bars of a hybrid's pattern; 0 without one"),
     "layout_mtp": (NUMBER, "the multi-token-prediction layers in it"),
 }
 """Names that are not fields, with their type and meaning; facts.py computes their values."""
@@ -43,6 +48,17 @@ def field_types() -> dict[str, Type]:
     """Return the type of every dotted field of the newest version of Bridge, and of the sections that may be absent."""
     out = {path: field_type(f.type) for path, f in fields(LATEST).items()}
     return dict.fromkeys(SECTIONS, OBJECT) | out
+
+
+def argument_types() -> dict[str, Type]:
+    """Return the type of `args.NAME` for each argument of Megatron-LM; several words have the type of one."""
+    out: dict[str, Type] = {}
+    for a in megatron_arguments.arguments():
+        words = tuple(w for w in a.choices if w != "none") if a.type in ("str", "word") else ()
+        of_words = Type("enum", words) if words else TEXT
+        plain = FLAG if a.action != "value" else NUMBER if a.type in ("int", "float") else of_words
+        out.setdefault(ARGUMENTS + a.dest, OBJECT if a.type in ("pattern", "integers") else plain)
+    return out
 
 
 def field_type(annotation: str) -> Type:

@@ -16,10 +16,13 @@ import pytest
 
 import moedsl
 from moedsl.cli.main import main
+from tests.helpers.logs import iteration_lines
 from tests.helpers.paths import ROOT
 
 RUN = "qwen3_30b_a3b; h100 x 16; fit first"
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+EXAMPLES_FOLDER = ROOT / "examples"
+SMOKE = str(EXAMPLES_FOLDER / "smoke.moe")
 EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```output\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -56,7 +59,8 @@ def test_another_name_is_none() -> None:
 
 def test_a_plan_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     made = moedsl.plan(RUN)
-    assert made.text == str(made) == printed(capsys, "plan", "--full", "-e", RUN)
+    assert made.text == printed(capsys, "plan", "--full", "-e", RUN)
+    assert printed(capsys, "plan", "-e", RUN).startswith(str(made)) and repr(made) == "<Planned: 1 plan>"
     assert made.plan is not None and made.plan.to_json() == json.loads(printed(capsys, "plan", "--json", "-e", RUN))
 
 
@@ -91,6 +95,51 @@ def test_compile_writes_only_where_a_folder_is_named(tmp_path: Path, monkeypatch
 def test_an_explanation_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(ROOT / "examples" / "smoke.moe")
     assert moedsl.explain(file, "tp").text == printed(capsys, "explain", file, "tp")
+
+
+def test_a_sweep_is_what_the_statement_plans_and_compares() -> None:
+    """Two ways to the same plans: the function and the language."""
+    made = moedsl.sweep(RUN, "recompute", ["none", "full"])
+    assert made.plans == moedsl.plan(f"{RUN}; sweep recompute in none, full").plans
+    assert [row["run"] for row in made.rows] == [p.name for p in made.plans] and len(made.rows) == 2
+    frame = made.to_dataframe()
+    assert [*frame["step_time_s"]] == [p.estimate.step_time_s for p in made.plans]
+    assert str(made).strip() == made.table().strip() and len(str(made).splitlines()) == 4
+    html = made._repr_html_()
+    assert all(p.name in html for p in made.plans) and "hardware" not in html  # only what differs
+
+
+ASKED: dict[str, tuple[Callable[[], moedsl.Answered], list[str]]] = {
+    "what-if": (lambda: moedsl.what_if(RUN, tokens="1T", price=2), ["-e", RUN, "--tokens", "1T", "--price", "2"]),
+    "diff": (lambda: moedsl.diff(SMOKE, f"{EXAMPLES_FOLDER}/sft.moe"), [SMOKE, f"{EXAMPLES_FOLDER}/sft.moe"]),
+}
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_an_answer_is_that_of_the_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ask, words = ASKED[command]
+    made = ask()
+    assert capsys.readouterr() == ("", "")
+    assert made.ok and made.data == json.loads(printed(capsys, command, *words, "--json"))
+    assert made.text == printed(capsys, command, *words)
+    assert made.rows and len(made.to_dataframe()) == len(made.rows)
+
+
+def test_logs_and_traces_are_asked_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(iteration_lines(1, 40, 26.0, 1024), encoding="utf-8")
+    made = moedsl.results(log, seq="4k", gpus=16, global_batch=1024)
+    words = [str(log), "--seq", "4k", "--gpus", "16", "--global-batch", "1024"]
+    assert made.ok and made.data == json.loads(printed(capsys, "results", *words, "--json"))
+    for asked in (moedsl.gap(log, run=tmp_path / "none.moe"), moedsl.profile(tmp_path / "none.json")):
+        assert not asked.ok and not asked.rows and str(asked) == asked.messages
+
+
+def test_an_option_that_the_command_line_would_not_read_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="`long` is not a sequence length"):
+        moedsl.results("train.log", seq="long")
+    with pytest.raises(ValueError, match="a number of tokens"):
+        moedsl.what_if(RUN, price=2)
 
 
 def test_a_plan_shows_itself_without_scripts() -> None:

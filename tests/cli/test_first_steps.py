@@ -150,3 +150,15 @@ def test_zsh_has_every_option() -> None:
     for name, options in OPTIONS.items():
         own = text.partition(f"_shtab_moedsl_{name.replace('-', '_')}_options=(")[2].partition("\n)")[0]
         assert all(option in own for option in options - {"--help"}), name
+
+
+RULES = 'rules ours {{ require small: {} <= 4 because "our nodes" cite ours "runbook" }}'
+
+
+def test_a_file_of_rules_alone_is_checked_and_not_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rules.moe"
+    file.write_text(RULES.format("tp"), encoding="utf-8")
+    assert main(["check", str(file)]) == 0 and capsys.readouterr() == ("", "")
+    assert main(["plan", str(file)]) == 1 and "names no model" in capsys.readouterr().err
+    file.write_text(RULES.format("tpp"), encoding="utf-8")
+    assert main(["check", str(file)]) == 1 and "no such name: `tpp`" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from hypothesis import settings
 from make_trial import Question
 
 from moedsl.bridge.verify.cases import from_plan
-from moedsl.cli.arguments import COMMANDS
+from moedsl.cli.arguments import COMMANDS, GROUPS, STARTS
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.lang import reader
@@ -87,8 +87,19 @@ def test_regenerating_leaves_no_difference(monkeypatch: pytest.MonkeyPatch) -> N
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: run tools/make_docs.py"
 
 
-def test_the_readme_shows_a_plan() -> None:
-    assert "$ moedsl plan examples/qwen3_235b_gb200_128k.moe" in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_readme_is_a_screen_to_the_first_plan_and_one_to_the_first_job() -> None:
+    parts = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")
+    assert [part.split("\n")[0] for part in parts[1:]] == ["The first plan", "The first job", "More"]
+    assert all(part.count("\n") <= 24 for part in parts)
+    plan, job = parts[1:3]
+    assert "    moedsl plan " in plan and plan.count("![") == 1
+    assert len(re.findall(r"^    moedsl (\S+)", job, re.MULTILINE)) == 5
+    assert {p.name for p in (ROOT / "docs").glob("tutorial_*.md")} == {*re.findall(r"docs/(tutorial_\w+\.md)", job)}
+
+
+def test_every_command_is_in_one_group_and_a_start_for_each_is_a_command() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    assert {command.split()[1] for command in STARTS.values()} <= {*COMMANDS}
 
 
 @pytest.mark.parametrize("word", STATEMENTS)
@@ -163,7 +174,7 @@ def test_the_checks_of_the_page_are_those_of_its_run(tmp_path: Path) -> None:
     assert parameters(made, ()).says in shown
 
 
-# docs/trial.md is what a new user sees: the questions of README.md in a terminal of 80 columns, recorded again.
+# docs/trial.md is what a new user sees: the questions of docs/questions.md in a terminal of 80 columns, recorded again.
 
 PAGE = make_trial.PAGE.read_text(encoding="utf-8")
 QUESTIONS = make_trial.questions()
@@ -171,7 +182,7 @@ WORDS = ("262144", "64 GB200", "JSONL", "official recipe", "FP8", "DeepEP", "256
 """What the questions of users are about; each is in the table once."""
 
 
-def test_readme_answers_each_question_with_few_commands() -> None:
+def test_the_page_answers_each_question_with_few_commands() -> None:
     assert [sum(w in q.asked for q in QUESTIONS) for w in WORDS] == [1] * len(WORDS) == [1] * len(QUESTIONS)
     assert all(1 <= len(q.typed) <= make_trial.MOST_COMMANDS for q in QUESTIONS)
 

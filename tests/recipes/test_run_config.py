@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.bridge import recipe_import
+from moedsl.bridge import recipe_import, run_files
 from moedsl.bridge.recipe_import import Imported, imported
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case
@@ -64,7 +64,7 @@ def test_the_words_and_pins_are_those_of_the_recipe(dumped: dict[str, Path], ser
     built = recipe_import.of_bridge(case, server.resolve([case])[0], library)
     hardware, _ = library.gpu("gb200")
     assert hardware is not None and not isinstance(built, recipe_import.Diagnostic)
-    read = recipe_import.read_run_config(dumped["deepseek"], hardware, 256)
+    read = run_files.read_run_config(dumped["deepseek"], hardware, 256)
     drafts = [recipe_import.draft(r, library) for r in (built, read)]
     texts = [d.text(d.below).splitlines()[1:] for d in drafts if isinstance(d, recipe_import.Draft)]
     assert len(texts) == 2 and texts[0] == texts[1]
@@ -178,7 +178,7 @@ dataset:
 """)
     hardware, _ = load_stdlib().gpu("h100")
     assert hardware is not None
-    read = recipe_import.read_run_config(file, hardware, 8)
+    read = run_files.read_run_config(file, hardware, 8)
     assert read.get("dataset.hf_dataset") == "<HFDatasetSourceConfig>"
     assert (read.get("dataset.hf_dataset.dataset_name"), read.get("dataset.hf_dataset.split")) == ("squad", "train")
     assert read.get("dataset.offline_packing_specs.pad_seq_to_mult") == 4

@@ -23,6 +23,26 @@ Place = tuple[str, int]
 """File and line, counted from 1."""
 
 
+@frozen
+class Argument:
+    """One argument of a Megatron-LM run."""
+
+    flag: str
+    dest: str | None
+    """Megatron-LM's name for its value; None if this release has no such argument."""
+    value: Any
+    line: int
+    holes: tuple[str, ...] = ()
+    """The variables that its value needs and that nothing sets."""
+    wrong: str = ""
+    """Why Megatron-LM's parser refuses the value."""
+
+    @property
+    def text(self) -> str:
+        value = " ".join(map(str, self.value)) if isinstance(self.value, list) else self.value
+        return self.flag if isinstance(value, bool) or value is None else f"{self.flag} {value}"
+
+
 @frozen(kw_only=True)
 class Recipe(Configuration):
     """One recipe's fields as built, and where each was set."""
@@ -47,6 +67,11 @@ class Recipe(Configuration):
     """The attributes that the recipe sets and that are not fields of Bridge, with their values."""
     unread: tuple[str, ...] = ()
     """Descriptions of what could not be read."""
+    arguments: Mapping[str, Any] = field(factory=dict)
+    """The value of every argument of a Megatron-LM run, by name; empty for a recipe of Bridge. `accepted` is true if
+    they come from a log: `validate_args` has completed them already, and rules over them have nothing to say."""
+    given: tuple[Argument, ...] = ()
+    """The arguments that such a run is called with."""
 
     @property
     def env(self) -> Mapping[str, Any]:
@@ -189,6 +214,10 @@ _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     ),
     "layout_stages": (lambda r: len(chunks(r)), _LAYOUT),
     "layout_layers": (lambda r: "".join(chunks(r)).count("t"), _LAYOUT),
+    "pattern_segments": (
+        lambda r: len(str(r.get(PATTERN)).partition("/")[0].split("|")) if r.get(PATTERN) else 0,
+        (PATTERN,),
+    ),
     "layout_mtp": (lambda r: "".join(chunks(r)).count("m"), _LAYOUT),
 }
 

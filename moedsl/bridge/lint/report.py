@@ -204,7 +204,7 @@ class Lines:
 
         A keyword argument or a dictionary key names it; without one, the line is that of `place`.
         """
-        shown, source = self._read(place[0])
+        shown, source = self.read(place[0])
         if source is None:
             return shown, None, place[1], ""
         calls, _ = _names(source.text)
@@ -221,13 +221,13 @@ class Lines:
             parts = name.split(".")
             return next((p for n in range(len(parts), 0, -1) if (p := r.places.get(".".join(parts[:n])))), ())
         for file in dict.fromkeys([r.file, *(f for f, _ in r.places.get("env_vars", ()))]):
-            _, source = self._read(file)
+            _, source = self.read(file)
             lines = _names(source.text)[1].get(variable) if source else None
             if lines:
                 return ((file, max(lines)),)
         return r.places.get("env_vars", ())
 
-    def _read(self, file: str) -> tuple[str, Source | None]:
+    def read(self, file: str) -> tuple[str, Source | None]:
         """Read a file once; return its name for diagnostics and its source, None if there is no such file.
 
         The name is relative to the packages, or to the working directory if the file is below it.

@@ -18,7 +18,17 @@ from moedsl.lang import ast
 from moedsl.rules import collect as rules
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.library import Library
-from moedsl.rules.recipe_scope import COMPUTED, SECTIONS, UNSET, environment_types, field_types, is_several, known
+from moedsl.rules.recipe_scope import (
+    ARGUMENTS,
+    COMPUTED,
+    SECTIONS,
+    UNSET,
+    argument_types,
+    environment_types,
+    field_types,
+    is_several,
+    known,
+)
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.solver.laws import reads_price
@@ -52,7 +62,13 @@ def collect(library: Library) -> tuple[tuple[Rule, ...], list[Diagnostic]]:
 def read_rules(library: Library) -> tuple[Book, list[Diagnostic]]:
     """Collect every rule for recipes, with the mistakes in blocks `of recipe`."""
     runs, scope, _ = rules.of_library(library)
-    scope = scope | field_types() | environment_types(runs, scope) | {n: t for n, (t, _) in COMPUTED.items()}
+    scope = (
+        scope
+        | field_types()
+        | argument_types()
+        | environment_types(runs, scope)
+        | {n: t for n, (t, _) in COMPUTED.items()}
+    )
     found: list[Diagnostic] = []
     own: dict[str, Rule] = {}
     for prefix, block in library.rules:
@@ -117,6 +133,10 @@ def judge(r: Recipe, book: Book, phase: str) -> Verdict:
     unjudged: list[str] = []
     for rule in (*book.of_recipe, *book.of_run):
         used = rule.reads | ({"layers"} if rule.asks_layout else frozenset())
+        of_arguments = any(n.startswith(ARGUMENTS) for n in used)
+        of_bridge = all(c.startswith("bridge ") for c in rule.cites)
+        if (of_bridge and r.arguments) or (of_arguments and r.arguments.get("accepted", True)):
+            continue
         if not all(n in env or n not in book.scope for n in used):
             unjudged.append(rule.id)
         elif rule.applies(env):
@@ -131,7 +151,9 @@ def environment(r: Recipe, book: Book, phase: str) -> Environment:
     scope = book.scope
     env: Environment = {"none": UNSET, "phase": phase, **facts.model_facts(r), **facts.hardware_facts(r)}
     env |= {"gpus": r.world} | words(r) | facts.computed(r)
-    fields = [n for n in scope if n not in COMPUTED and not n.startswith("env.") and ("." in n or n in SECTIONS)]
+    fields = [
+        n for n in scope if n not in COMPUTED and not n.startswith(("env.", ARGUMENTS)) and ("." in n or n in SECTIONS)
+    ]
     if r.whole:  # a missing field is unset
         values = {n: known(r.get(n, r.classes.get(n))) for n in fields}
     else:
@@ -143,6 +165,8 @@ def environment(r: Recipe, book: Book, phase: str) -> Environment:
                 value = known(r.env.get(name.removeprefix("env.")))
                 is_number = isinstance(value, str) and value.lstrip("-").isdigit()
                 env[name] = int(value) if is_number else value
+    values = {ARGUMENTS + n: known(v) for n, v in r.arguments.items()}
+    env |= {n: v for n, v in values.items() if n in scope and not is_several(v, scope[n])}
     env["has_layout"] = facts.splits_evenly(r)
     for let in (*book.run_lets, *book.lets):
         if all(n in env or n not in scope for n in let.expr_reads):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
@@ -31,11 +31,15 @@ def lint(
     world: int | None = None,
     phase: str = PHASE,
     read_only: bool = False,
+    read_own: Callable[[str], Recipe | tuple[Diagnostic, ...] | None] = lambda _: None,
 ) -> list[Lint]:
-    """Lint each target (FILE, FILE:function or module:function); with `read_only`, run none of them."""
+    """Lint each target (FILE, FILE:function, module:function, or a run's own file); with `read_only`, run none of them.
+
+    `read_own` reads a run's own file (run_files.py), and returns None for another target.
+    """
     library = load_stdlib()
     book, wrong = rules.read_rules(library)
-    read = [_case(target, gpu, world) for target in targets]
+    read = [read_own(t) or _case(t, gpu, world) for t in targets]
     known = [c for c in read if isinstance(c, Case)]
     answers: list[Resolved] = []
     if known and not read_only and is_installed():
@@ -45,11 +49,22 @@ def lint(
     out = [
         one(c, next(resolved), book, library, phase)
         if isinstance(c, Case)
+        else _of_file(target, c, book, library, phase)
+        if not isinstance(c, Report)
         else _failed(target, c.id, c.message, c.help)
         for target, c in zip(targets, read, strict=True)
     ]
     own = tuple(d for d in wrong if d.is_error)
     return [evolve(x, diagnostics=(*own, *x.diagnostics), sources={**library.sources, **x.sources}) for x in out]
+
+
+def _of_file(target: str, found: Recipe | tuple[Diagnostic, ...], book: Book, library: Library, phase: str) -> Lint:
+    """Lint a run's own file."""
+    if isinstance(found, Recipe):
+        return report(found, rules.judge(found, book, phase), None, library.sources)
+    lines = Lines()
+    lines.read(target)
+    return Lint(target, found, through_bridge=False, sources=lines.sources)
 
 
 def _case(target: str, gpu: str | None, world: int | None) -> Case | Report:

@@ -22,7 +22,7 @@ def check(a: Namespace) -> int:
     for file in files:
         try:
             source = console.source_of(Namespace(file=file, expression=a.expression))
-            result = compile_source(source, "plan", console.Progress(), a.like, asks="diagnostics")
+            result = compile_source(source, "plan", console.Progress(), console.layout_of(a.like), asks="diagnostics")
             found, sources, failed = result.diagnostics, result.sources, result.failed
         except Refused as why:
             found, sources, failed = why.diagnostics, why.sources, True

@@ -24,7 +24,6 @@ from moedsl.diagnose import text as diagnosis
 from moedsl.diagnose.edit import compile_edits, remarks
 from moedsl.diagnose.scan import symptoms
 from moedsl.facts.axes import pairs
-from moedsl.lang import reader
 from moedsl.lang.parser import parse
 from moedsl.planner.experiment import settings
 from moedsl.rules import collect
@@ -246,7 +245,7 @@ def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnosti
     library = load_stdlib()
     if path is None:
         return library, None, []
-    source, found = reader.read(path)
+    source, found = console.program_of(path)
     module, more = parse(source) if source else (None, ())
     if source is None or module is None or more:
         return library, None, [*found, *more]

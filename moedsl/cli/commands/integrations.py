@@ -16,9 +16,13 @@ _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
 def version(a: Namespace) -> int:
-    """Print the versions, or the help if no command is given."""
+    """Print the versions; without `--version`, where to start. Exit code 1 then, since no command was given."""
     if not a.version:
-        a.parser.print_help()
+        from moedsl.cli.arguments import STARTS
+
+        rows = (f"  {what}\n      {command}" for what, command in STARTS.items())
+        print("moedsl writes training recipes for NVIDIA Megatron Bridge. What do you have?", *rows, sep="\n")
+        print("\n`moedsl --help` lists all commands, `moedsl COMMAND --help` shows one with examples.")
         return 1
     from moedsl.cli.console import own_version
     from moedsl.facts import fields

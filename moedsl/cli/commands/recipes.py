@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 from moedsl.cli import console
 from moedsl.cli.terminal import Refused, coloured
+from moedsl.compiler import load_stdlib
 from moedsl.support.diagnostics import to_json
 from moedsl.support.files import refusals
 from moedsl.support.render import render_all
@@ -16,10 +18,13 @@ from moedsl.support.text import visible
 
 def lint(a: Namespace) -> int:
     """Check a Bridge recipe against every rule. Exit 1 if a law is broken or Bridge refuses it."""
+    from moedsl.bridge import run_files
     from moedsl.bridge.lint.report import Lint, merged
     from moedsl.bridge.lint.run import lint
 
-    found = lint(a.files, a.gpu, a.world, a.phase, a.read_only)
+    library, given = load_stdlib(), console.variables(a)
+    own = partial(run_files.read, gpu=a.gpu, world=a.world, library=library, given=given)
+    found = lint(a.files, a.gpu, a.world, a.phase, a.read_only, own)
     colour = coloured(sys.stdout)
 
     def counted(x: Lint, severity: str) -> str:
@@ -66,7 +71,7 @@ def diff(a: Namespace) -> int:
     if a.like:
         found = beside(*(("<text>", texts[0]) if texts else (a.sides[0], None)), a.like)
     else:
-        found = read_sides(a.sides, texts, Options(a.gpu, a.world, a.read_only))
+        found = read_sides(a.sides, texts, Options(a.gpu, a.world, a.read_only, console.variables(a)))
     left, right = found[0], found[-1]
     if not isinstance(left, Side) or not isinstance(right, Side):
         wrong = [f for f in found if isinstance(f, Wrong)]
@@ -82,8 +87,12 @@ def import_(a: Namespace) -> int:
     from moedsl.bridge.recipe_import import imported
 
     console.stop_on(refusals(Path(a.output), "import", force=a.force) if a.output else ())
-    made = imported(a.recipe, a.gpu, a.world)
-    text = console.read(made.text, made.diagnostics)
-    console.say(made.diagnostics, {})
+    words = [a.recipe, *a.command] if a.command else []
+    made = imported(a.recipe, a.gpu, a.world, console.variables(a), words)
+    sources = console.sources_of(a.recipe)
+    if made.text is None:
+        raise Refused(made.diagnostics, sources)
+    text = made.text
+    console.say(made.diagnostics, sources)
     data = {"program": text, "diagnostics": [to_json(d, {}) for d in made.diagnostics]}
     return console.put_out(a, text, f"; `moedsl plan {a.output}` prices it", data)

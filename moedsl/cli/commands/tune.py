@@ -68,7 +68,7 @@ def _propose(a: Namespace, done: Sequence[tuple[Plan, Tried]], notes: Sequence[s
     """Print the next experiment, and write its run file if requested."""
     # The program to vary: from `--run`, else from the plan of the fastest run
     if a.run is not None:
-        base = _varied(console.read(*reader.read(a.run)))
+        base = _varied(console.read(*console.program_of(a.run)))
     else:
         fastest = proposals.best([t for _, t in done])
         plan = next(plan for plan, t in done if fastest is None or t is fastest)

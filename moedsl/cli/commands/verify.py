@@ -35,12 +35,16 @@ def verify(a: Namespace) -> int:
     """Ask the real Megatron Bridge. Exit 1 if it refuses a recipe or a plan differs."""
     with ExitStack() as stack:
         paths: list[tuple[str, str]] = []
-        for file in a.files:
-            if not file.endswith(".moe"):
+        programs = [(file, None) for file in a.files] + ([("<text>", a.expression)] if a.expression is not None else [])
+        if not programs:
+            print("give a recipe, a folder that `compile` wrote, a .moe file, or -e 'TEXT'", file=sys.stderr)
+            return 1
+        for file, text in programs:
+            if text is None and not file.endswith(".moe"):
                 paths += [(f, f) for f in runs_in(file)]
                 continue
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
-            result = console.compiled(Namespace(**{**vars(a), "file": file, "expression": None, "like": ""}), "plan")
+            result = console.compiled(Namespace(**{**vars(a), "file": file, "expression": text, "like": ""}), "plan")
             for plan in result.plans:
                 console.say(write_all(folder / plan.name, files_of(plan, result.source, result.library)), {})
                 name = f"{file}:{plan.name}" if len(result.plans) > 1 else file

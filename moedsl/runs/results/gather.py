@@ -288,13 +288,17 @@ def _of_recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, 
     """Read each recipe like `moedsl diff`; its number of GPUs comes from its function's name or from --gpus."""
     if not targets:
         return {}
+    from moedsl.bridge import run_files
+    from moedsl.bridge.lint.facts import Recipe
     from moedsl.bridge.run_sides import Options, Side, read_sides
     from moedsl.bridge.verify import cases
+    from moedsl.compiler import load_stdlib
 
     made: dict[str, Mapping[str, Any] | Diagnostic] = {}
     for target, side in zip(targets, read_sides(targets, options=Options(world=given.gpus)), strict=True):
-        read = cases.read(target, world=given.gpus)
-        if isinstance(side, Side) and isinstance(read, cases.Case):
+        own = run_files.read(target, None, given.gpus, load_stdlib())
+        read = own if own is not None else cases.read(target, world=given.gpus)
+        if isinstance(side, Side) and isinstance(read, cases.Case | Recipe):
             f = side.fields
             sizes = {"seq": f.get("model.seq_length", f.get("dataset.seq_length")), "gpus": read.world}
             made[target] = {**sizes, "global_batch": f.get("train.global_batch_size"), _RAMP: f.get(_RAMP)}
