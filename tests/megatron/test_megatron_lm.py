@@ -43,7 +43,7 @@ def result_of(run: Path | str) -> Result:
 def test_the_configuration_is_that_of_the_recipe(server: Server, tmp_path: Path) -> None:
     asked: list[tuple[Any, ...]] = []
     of: list[tuple[str, cases.Case, Any]] = []
-    for run in rotation.some("runs of Megatron-LM", RUNS, 1):
+    for run in rotation.some("runs of Megatron-LM", RUNS, 3):
         result = result_of(run)
         assert not result.failed, result.diagnostics
         folder = tmp_path / (run.stem if isinstance(run, Path) else run)
@@ -68,6 +68,23 @@ def test_the_configuration_is_that_of_the_recipe(server: Server, tmp_path: Path)
             if not str(value).startswith("<") and value != bridge.resolved[path]
         ]
     assert not wrong, wrong
+
+
+@pytest.mark.parametrize("run", rotation.some("scripts read back", RUNS, 1), ids=lambda r: getattr(r, "stem", r))
+def test_the_script_is_read_back_as_the_same_plan(
+    run: Path | str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = result_of(run)
+    for plan, chosen in zip(result.plans, result.chosen, strict=True):
+        m = chosen.problem.program.model
+        if megatron_lm.refusals(plan, m):
+            continue
+        script, back = tmp_path / f"{plan.name}.sh", tmp_path / f"{plan.name}.moe"
+        script.write_text(megatron_lm.script_text(plan, m))
+        assert not moedsl(["import", str(script), "--gpu", plan.hardware, "-o", str(back)]), capsys.readouterr().err
+        again = programs.plan_of(back.read_text())
+        read = [(p.model, p.gpus, p.layout.to_json(), p.batch.to_json(), p.policy.to_json()) for p in (plan, again)]
+        assert read[0] == read[1]
 
 
 CLUSTER = """
