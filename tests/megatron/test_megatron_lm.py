@@ -83,7 +83,8 @@ def test_the_script_is_read_back_as_the_same_plan(
         script.write_text(megatron_lm.script_text(plan, m))
         assert not moedsl(["import", str(script), "--gpu", plan.hardware, "-o", str(back)]), capsys.readouterr().err
         again = programs.plan_of(back.read_text())
-        read = [(p.model, p.gpus, p.layout.to_json(), p.batch.to_json(), p.policy.to_json()) for p in (plan, again)]
+        # the name is not compared: Nemotron 3 Nano and 3.5 Lightning differ in MTP alone, and either may be read
+        read = [(p.gpus, p.layout.to_json(), p.batch.to_json(), p.policy.to_json()) for p in (plan, again)]
         assert read[0] == read[1]
 
 
