@@ -8,11 +8,10 @@ process: while it holds, other threads meet it too. docs/python.md shows how to 
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 from os.path import isfile
 from pathlib import Path
@@ -301,25 +300,10 @@ def profile(*traces: str | Path, run: str | Path | None = None) -> Answered:
 def _answer(
     command: str, paths: Iterable[str | Path], options: Mapping[str, Any], rows: Callable[[Any], Sequence[Row]]
 ) -> Answered:
-    """Run a command in this process, and return its answer instead of printing it. Raises ValueError, as the command
-    line does, for an option that it would not read."""
-    from moedsl.cli import console, main
-    from moedsl.cli.terminal import Refused
+    """Return the answer of a command; `rows` takes the records from its data."""
+    from moedsl.cli.asking import ask
 
-    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    said = io.StringIO()
-    try:
-        with redirect_stderr(said):
-            arguments = main.parser_for(command).parse_args([command, *given, "--", *map(str, paths)])
-    except SystemExit:
-        raise ValueError(said.getvalue().strip()) from None
-    with console.heard() as heard:
-        try:
-            main.function_of(arguments)(arguments)
-        except Refused as why:
-            console.say(why.diagnostics, why.sources)
-        except TooLarge as reached:
-            console.say([diagnostic(reached)], {})
+    heard = ask(command, paths, options)
     answered = Answered(diagnostics=tuple(heard.diagnostics), sources=heard.sources)
     if heard.data is None:
         return answered

@@ -516,6 +516,11 @@ COMMANDS: Mapping[str, Command] = {
         "serve editors: the language server on standard input and output",
         _flag("--stdio", "accepted because some clients pass it; it changes nothing"),
     ),
+    "mcp": Command(
+        "integrations.mcp",
+        "serve assistants: the Model Context Protocol on standard input and output",
+        _flag("--allow-recipes", "also offer to verify a recipe.py, which then runs as you"),
+    ),
     "serve": Command(
         "integrations.serve",
         "serve a page to plan on: an editor next to the plan, the report and what-if",
@@ -531,7 +536,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Recipes": ("compile", "verify", "rehearse", "import", "lint", "diff", "targets"),
     "Jobs": ("run", "clusters", "weights", "jobs", "logs", "watch", "cancel"),
     "After a run": ("diagnose", "results", "gap", "profile", "memory", "next", "tune", "calibrate"),
-    "Names and tools": ("models", "hardware", "fmt", "schema", "completion", "lsp"),
+    "Names and tools": ("models", "hardware", "fmt", "schema", "completion", "lsp", "mcp"),
 }
 """The commands by what they are for, in the order of `--help` and docs/commands.md."""
 
@@ -539,6 +544,7 @@ STARTS: Mapping[str, str] = {
     "a model and machines": "moedsl plan -e 'qwen3_30b_a3b; h100 x 16; throughput first'",
     "a job to prepare": "moedsl init",
     "a Megatron Bridge recipe, or its run_config.yaml": "moedsl import recipe.py",
+    "a script, a YAML file or a log of Megatron-LM": "moedsl import pretrain.sh",
     "a config.json of Hugging Face": "moedsl models add config.json",
     "the log of a run that died": "moedsl diagnose train.log",
     "the log of a run that is slow": "moedsl gap train.log=out/plan.json",
@@ -576,6 +582,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "tune": ("moedsl tune run.moe --budget 8",),
     "data": ("moedsl data stats /data/conversations",),
     "weights": ("moedsl weights import run.moe --cluster", "moedsl weights export run.moe --to /models/mine --cluster"),
+    "mcp": ("moedsl mcp",),
     "serve": ("moedsl serve", "moedsl serve --port 0"),
     "fmt": ("moedsl fmt run.moe", "moedsl fmt --check run.moe"),
     "models": ("moedsl models", "moedsl models add config.json --name mine -o mine.moe"),

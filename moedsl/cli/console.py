@@ -126,6 +126,9 @@ def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> Non
 
 def print_text(make: Callable[[], str], end: str = "\n", painted: bool = False) -> None:
     """Print an answer for people on stdout, within the columns of a terminal; `painted` keeps its colours."""
+    if (into := _HEARD.get()) is not None:
+        into.text += make() + end
+        return
     with made_for(room_of(sys.stdout)):
         text = folded(make(), sys.stdout)
     if painted:
@@ -173,8 +176,8 @@ def refused(a: Namespace, why: Refused) -> int:
 def print_answer(a: Namespace, data: Any, text: Callable[[], str], end: str = "\n") -> None:
     """Print an answer: with --json its data, else its text for people."""
     if (into := _HEARD.get()) is not None:
-        into.data, into.text = data, text()
-    elif a.json:
+        into.data = data
+    if a.json and into is None:
         print_json(data)
     else:
         print_text(text, end)

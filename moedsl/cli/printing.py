@@ -81,7 +81,7 @@ def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
         if terminal.coloured(sys.stdout):
             terminal.print_painted(coloured(text), sys.stdout, end="")
         else:
-            print(text, end="")
+            console.print_text(lambda: text, end="")
         if getattr(a, "ladder", False):
             console.print_text(lambda: "\n" + section("ladder"), end="")
 

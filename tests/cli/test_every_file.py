@@ -19,7 +19,7 @@ from tests.helpers.tables import table_of
 pytestmark = pytest.mark.usefixtures("no_collector_callbacks")
 RUN = "olmoe_7b; h100 x 2\n"
 NONE = {
-    "cancel", "completion", "hardware", "jobs", "logs", "lsp", "models", "schema", "serve", "targets", "targets add",
+    "cancel", "completion", "hardware", "jobs", "logs", "lsp", "mcp", "models", "schema", "serve", "targets", "targets add",
 }  # fmt: skip
 """The commands that read no file which they are given."""
 READ: Mapping[str, tuple[str, ...]] = table_of("cli", "every file: read")

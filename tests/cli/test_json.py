@@ -15,6 +15,7 @@ WITHOUT = {
     "schema": "what it prints is JSON",
     "completion": "what it prints is read by a shell",
     "lsp": "it speaks the protocol of editors",
+    "mcp": "it speaks a protocol to an assistant",
     "serve": "its page and its answers are at an address",
 }
 """The commands that have no --json, with the reason."""

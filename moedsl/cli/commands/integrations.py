@@ -1,6 +1,6 @@
-"""`moedsl --version`, `schema`, `completion`, `lsp` and `serve`. Each imports only what it needs.
+"""`moedsl --version`, `schema`, `completion`, `lsp`, `mcp` and `serve`. Each imports only what it needs.
 
-`lsp` and `serve` run until their client or Ctrl-C ends them.
+`lsp`, `mcp` and `serve` run until their client or Ctrl-C ends them.
 """
 
 from __future__ import annotations
@@ -80,6 +80,18 @@ def lsp(_: Namespace) -> int:
     sys.stdout = sys.stderr  # only the protocol may write there
     sys.setswitchinterval(checking.SHORT)
     server.make(own_version()).start_io(sys.stdin.buffer, wire)
+    return 0
+
+
+def mcp(a: Namespace) -> int:
+    """Serve assistants on standard input and output until their client ends it."""
+    if importlib.util.find_spec("mcp") is None:
+        print("the server for assistants needs the protocol's SDK: pip install 'moedsl[mcp]'", file=sys.stderr)
+        return 1
+    from moedsl.cli.console import own_version
+    from moedsl.cli.mcp_server import server
+
+    server(own_version(), a.allow_recipes).run("stdio")
     return 0
 
 
