@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import core, settings
@@ -117,6 +118,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     config.option.loadscopereorder = False
     return schedule.ByFile(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker that dies ends the run; pytest-xdist would give what was left to nobody, and wait."""
+    if error:
+        from tests.helpers import schedule
+
+        worker = node.gateway.id
+        pytest.exit(f"worker {worker} died in {schedule.now(worker)}", returncode=3)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -26,6 +26,7 @@ from moedsl.bridge.fields import of_plan
 from moedsl.bridge.lint import rules
 from moedsl.bridge.lint.facts import Recipe, model_facts
 from moedsl.bridge.lint.run import PHASE, from_bridge, machine
+from moedsl.bridge.megatron_lm import configuration as megatron_lm
 from moedsl.bridge.megatron_lm.configuration import DROPPED, paths
 from moedsl.bridge.recipe_words import (
     PATTERN,
@@ -143,6 +144,9 @@ def broken_rules(r: Recipe, library: Library) -> tuple[Diagnostic, ...]:
 
 def of_arguments(r: Recipe, library: Library) -> Imported:
     """Write the program of a Megatron-LM run: its recipe is predicted, and every argument is accounted for."""
+    missing = [f"--{n.replace('_', '-')}" for n in SIZES if not r.arguments[n]]
+    if missing:
+        return Imported(None, (error("import.megatron_lm:missing", file=r.file, flags=", ".join(missing)),))
     made = draft(r, library)
     if isinstance(made, Diagnostic):
         return Imported(None, (made,))
@@ -160,13 +164,20 @@ def of_arguments(r: Recipe, library: Library) -> Imported:
         return path in ours and of_weight and not _OF_OTHERS.search(path)
 
     made = evolve(made, recipe=evolve(r, settled={p: v for p, v in r.settled.items() if counts(p)}))
+    if r.get("train.train_samples"):  # samples count the run's length in place of steps
+        made = evolve(made, below=evolve(made.below, sets={**made.below.sets, **BY_SAMPLES}))
     below = finished_below(made, Resolved(r.file, resolved=ours, built=ours, classes=r.classes))
     text = made.text(evolve(below, comments=(*below.comments, *accounted(r, below, ours))))
-    return Imported(text, broken_rules(r, library), layout_pins(made.stated))
+    replaced = [warning("import.priced_as", what=what, instead=i) for what, i in megatron_lm.replaced(r.arguments)]
+    return Imported(text, (*replaced, *broken_rules(r, library)), layout_pins(made.stated))
 
 
+BY_SAMPLES: Mapping[str, Any] = {"train.train_iters": None, "scheduler.lr_warmup_iters": 0}
+"""What a run that is counted in samples says of its steps."""
+SIZES = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size")
+"""The arguments without which there is nothing to plan."""
 _OF_OTHERS = re.compile(
-    r"muon|weight_shards|microbatch_group|num_workers|pad_vocab|activation_func$|offload_fraction|dsa_|linear_|mamba|fsdp|yarn|rope_scaling|mup_|wsd|lion|soap|sgd|checkpoint|logger|rng"
+    r"muon|ffn_hidden_size|weight_shards|microbatch_group|num_workers|pad_vocab|activation_func$|offload_fraction|dsa_|linear_|mamba|fsdp|yarn|rope_scaling|mup_|wsd|lion|soap|sgd|checkpoint|logger|rng"
 )
 """Fields of kinds of runs whose defaults mean nothing for other runs."""
 _TO_WORDS = {path for back in BACK.values() for path in back.shown} | {*FIELDS.values(), *SHARED} | {

@@ -19,7 +19,7 @@ from moedsl.bridge.lint.facts import Recipe, chunks, model_facts
 from moedsl.cost import pipeline
 from moedsl.emit.fields import words
 from moedsl.emit.read_back import adapter_of
-from moedsl.facts import axes, secrets
+from moedsl.facts import axes
 from moedsl.facts.facts import Model
 from moedsl.facts.families import PRESETS
 from moedsl.facts.fine_tuning import TARGETS, Adapter, Samples, defaults
@@ -28,6 +28,7 @@ from moedsl.facts.values import PATTERN, decoder
 from moedsl.lang.formatter import format_source
 from moedsl.lang.printer import quote
 from moedsl.rules.library import Library
+from moedsl.support import secrets
 from moedsl.support.source import Source
 from moedsl.support.text import tokens
 

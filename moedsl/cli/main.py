@@ -11,6 +11,7 @@ import gc
 import importlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,13 +23,31 @@ from moedsl.cli.terminal import Refused, UnwrittenError, columns, shown
 _BLAS = "OPENBLAS_NUM_THREADS"
 _SYSTEM = {
     errno.EACCES, errno.EFBIG, errno.ENOENT, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EDQUOT,
-    errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT,
+    errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT, errno.ELOOP, errno.ENAMETOOLONG,
 }  # fmt: skip
-"""Errors of permissions, disks, networks and limits, which may hit even a file that was there a moment before."""
+"""Errors of permissions, disks, networks and limits, which no check before the work can rule out."""
+
+
+class _Told(KeyboardInterrupt):
+    """The process was told to end by a signal; it cleans up as after Ctrl-C."""
+
+    number = signal.SIGTERM
+
+
+def _told(number: int, _: object) -> None:
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)  # told again, it ends at once
+    told = _Told()
+    told.number = signal.Signals(number)
+    raise told
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if argv is None and "lsp" not in sys.argv[1:2]:  # a process of its own, whose children and files end with it
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # else it is ignored, as under nohup
+                signal.signal(number, _told)
     with shown():
         try:
             return _run(sys.argv[1:] if argv is None else argv)
@@ -39,8 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except UnwrittenError as problem:
             _drop_output()
             return _say(1, f"the output cannot be written: {problem}")
-        except KeyboardInterrupt:
-            return _say(130, "interrupted; no partial files were written")
+        except KeyboardInterrupt as signalled:
+            number = signalled.number if isinstance(signalled, _Told) else signal.SIGINT
+            return _say(128 + number, "interrupted; no partial files were written")
         except OSError as problem:
             if problem.errno not in _SYSTEM:
                 return _bug()

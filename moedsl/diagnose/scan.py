@@ -31,7 +31,7 @@ BLOCK = 4 << 20
 PIECE = 1 << 16
 """Bytes of whole lines that the filter screens at once."""
 LONGEST = 1 << 20
-"""The most bytes of a line; a longer one is cut."""
+"""The most bytes of a line."""
 DETAILS = 4
 """The most different values of a named group that a symptom reports."""
 TAIL = 40
@@ -161,18 +161,33 @@ def diagnose(name: str, stream: Iterable[bytes], known: Sequence[Symptom]) -> Re
 
 
 def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
-    """Split a stream into blocks that end with a line; a line longer than `LONGEST` is cut."""
+    """Split a stream into blocks that end with a line; a line longer than `LONGEST` is broken into several."""
     rest = b""
     while data := stream.read(size):
         data = rest + data
         end = data.rfind(b"\n") + 1
         if not end and len(data) > LONGEST:
-            end = len(data)
+            yield _broken(data)
+            rest = b""
+            continue
         rest = data[end:]
         if end:
             yield data[:end]
     if rest:
-        yield rest
+        yield _broken(rest) if len(rest) > LONGEST else rest
+
+
+def _broken(part: bytes) -> bytes:
+    """Break a part of a long line at carriage returns, which progress bars write, and at blanks within PIECE bytes."""
+    out = list[bytes]()
+    for line in part.replace(b"\r", b"\n").split(b"\n"):
+        start = 0
+        while start < len(line):
+            blank = line.rfind(b" ", start, start + PIECE) + 1
+            end = blank if blank and len(line) - start > PIECE else start + PIECE
+            out.append(line[start:end])
+            start = end
+    return b"\n".join(out) + b"\n"
 
 
 @define

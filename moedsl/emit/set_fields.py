@@ -31,7 +31,7 @@ from moedsl.rules.check import overrides
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.library import Library
-from moedsl.rules.recipe_scope import COMPUTED, UNSET, field_type, is_several, known, laws
+from moedsl.rules.recipe_scope import BALANCING, COMPUTED, UNSET, WEIGHTS, field_type, is_several, known, laws, listed
 from moedsl.rules.rule import Rule
 from moedsl.solver.problem import first_of
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, error, note, warning
@@ -134,7 +134,7 @@ def _broken(
 ) -> Iterator[Diagnostic]:
     """Report each rule that a `set` breaks, at the `set`; skip rules that read an unknown value."""
     lets = {r.name: r for r in rules if r.kind == "let"}
-    reads = {r.name: names(r.expr) for r in lets.values()}
+    reads = {r.name: names(r.expr) for r in lets.values()} | {"balancings": {BALANCING}, "balancing_weights": {WEIGHTS}}
     # Every name that a rule may use, with its value as `lint` knows it; fields inside an object that the recipe does
     # not build are unset, and so are variables that the recipe does not set
     variables = {n for r in rules for n in names(r.expr) | names(r.when) if n.startswith("env.")}
@@ -145,6 +145,7 @@ def _broken(
     env = {
         **dict.fromkeys(variables, UNSET), **layout, "none": UNSET, "world": plan.gpus,
         "dataset_class": values["dataset"], "graphs": bool(plan.policy.cuda_graph),
+        "balancings": listed(values.get(BALANCING)), "balancing_weights": listed(values.get(WEIGHTS)),
         **{f"env.{name}": value for name, value in plan.env.items()},
         **{path: value for path, value in each.items() if path not in unknown},
     }  # fmt: skip

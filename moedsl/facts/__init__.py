@@ -9,7 +9,7 @@ All of it is data and small functions over it; nothing here reads a run file or 
 - `machines.py`: which GPU counts and rank groups exist, and where ranks are placed.
 - `fields.py` reads the packed tables of Bridge's fields for each release (`releases.py`) without Bridge, and suggests
   fields for mistyped ones. `families.py`, `values.py` and `common.py` state how Bridge treats a model family and what
-  it refuses. `recipes.py` has the recipes in Bridge's wheel, `secrets.py` the fields that hide values.
+  it refuses. `recipes.py` has the recipes in Bridge's wheel.
 
 To add an axis or a GPU: CONTRIBUTING.md lists the places. Imports `support` only.
 """

@@ -135,11 +135,24 @@ def lookup(path: str, version: str = LATEST) -> Field | None:
     return fields(version).get(path)
 
 
+@cache
+def checked() -> Mapping[str, Mapping[str, Any]]:
+    """Return the text fields that NVIDIA's code compares with a fixed list of words: path -> {words, cite}."""
+    return json.loads((DATA / "words_checked.json").read_text(encoding="utf-8"))
+
+
+def accepted(field: Field) -> str:
+    """Return the type of a field, with the words that NVIDIA's code knows in place of any text."""
+    words = checked().get(field.path, {}).get("words")
+    return re.sub(r"\bstr\b", f"Literal{words!r}", field.type) if words else field.type
+
+
 def unknown_word(path: str, value: Any) -> str | None:
-    """Describe the values that a field accepts if its annotation lists them and this is not one; else None."""
+    """Describe the values that a field accepts if its annotation or NVIDIA's code lists them and this is not one; else
+    None."""
     field = lookup(path)
-    listed = field is not None and "Literal[" in field.type and value is not None
-    return refused(field.type, value) if field and listed else None
+    listed = field is not None and "Literal[" in accepted(field) and value is not None
+    return refused(accepted(field), value) if field and listed else None
 
 
 _SPLIT = re.compile(r"^(?:Optional|Union)\[(.*)\]$")
@@ -236,7 +249,9 @@ def _judged(kind: str, value: Any) -> tuple[bool, tuple[str, ...]]:
                 fixed = found and found[1].lower() == "tuple" and inside[-1] != "..."
                 each = inside if fixed else [inside[0]] * len(value)
                 takes = len(value) == len(each) and not any(map(refused, each, value))
-            return takes, (WORDS["list"] if kind in ("list", "set") else f"{WORDS['list']} ({kind})",)
+            plain, of_words = kind in ("list", "set"), "Literal[" in kind
+            shown = WORDS["list"] if plain else f"{WORDS['list']} {'of these' if of_words else f'({kind})'}"
+            return takes, (shown,)
         case "int" | "float" as number:
             plain = isinstance(value, int | float) and not isinstance(value, bool)
             return plain and (number == "float" or isinstance(value, int) or value.is_integer()), (WORDS[number],)

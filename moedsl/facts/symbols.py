@@ -112,6 +112,7 @@ layout fits. A run with `risk oom` starts at the second."""
 
 SWITCHES = {
     "drop_and_pad": ("model.moe_pad_expert_input_to_capacity", False),
+    "pads_tokens": ("model.moe_hybridep_pad_uneven_dispatch_inputs", False),
     "fp8_weights": ("mixed_precision.fp8_param_gather", True),
     "fp4_weights": ("mixed_precision.fp4_param_gather", True),
 }

@@ -15,6 +15,7 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.nemo import HOME
 from moedsl.launch.script import Payload, script, word
 from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.support.resources import user_home
 
 if TYPE_CHECKING:
     import nemo_run
@@ -33,7 +34,8 @@ def home(cluster: Cluster) -> Path:
 
 def own_home() -> Path:
     """Return NeMo-Run's own folder of experiments: ``$NEMORUN_HOME`` or ``~/.nemo_run``."""
-    return Path(os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
+    named = os.environ.get(HOME)
+    return Path(named).expanduser().absolute() if named else user_home() / ".nemo_run"
 
 
 def use_home(folder: Path) -> None:

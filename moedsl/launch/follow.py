@@ -28,6 +28,7 @@ from moedsl.launch.in_job import chain
 from moedsl.launch.in_job.head_check import WRONG
 from moedsl.launch.kubeflow import JOBSET, job_name
 from moedsl.launch.store import UNKNOWN, Experiment, Job
+from moedsl.support.children import guarded
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import counted, wrapped
 
@@ -313,7 +314,7 @@ def print_logs(
     words = ["kubectl", "logs", "-n", executor.namespace, "-l", f"{JOBSET}={job_name(handle)}", "--prefix", "--tail=-1"]
     more = [f"--since-time={min(seen.values(), key=_order)}"] if len(seen) >= executor.num_nodes else []
     command = [*words, "--timestamps", f"--max-log-requests={limit}", *more, *(["-f"] if follow else [])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+    with subprocess.Popen(guarded(command), stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
         try:
             for line in reader.stdout:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import PIPE
 from tempfile import TemporaryDirectory
 
 from attrs import evolve
@@ -21,7 +21,7 @@ from moedsl.launch import follow
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import RANK_LOG, RANKS, Payload, script
 from moedsl.rules.check.cluster_facts import Cluster
-from moedsl.support import resources
+from moedsl.support import children, resources
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import counted
 
@@ -66,7 +66,7 @@ def gpus() -> int:
     """Count the GPUs that PyTorch sees, in a separate process, because a CUDA context uses memory."""
     asked = "import torch; print(torch.cuda.device_count())"
     command = [sys.executable, "-c", asked]
-    done = subprocess.run(command, env=resources.child_environment(), capture_output=True, text=True, check=False)
+    done = children.run(command, env=resources.child_environment(), stdout=PIPE, stderr=PIPE)
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
 
 
@@ -93,13 +93,13 @@ def text(launch: Launch, cluster: Cluster, payload: Payload) -> str:
 
 
 def train(launch: Launch, cluster: Cluster, payload: Payload) -> int:
-    """Run the launch's script and return its exit code; Ctrl-C reaches torchrun, which ends its ranks."""
+    """Run the launch's script and return its exit code. Ctrl-C reaches torchrun, which ends its ranks."""
     started, logs = datetime.now(UTC), rank_logs(launch)
     with TemporaryDirectory(prefix="moedsl-run-") as folder:
         file = Path(folder) / f"{launch.name}.sh"
         file.write_text(text(launch, cluster, payload), encoding="ascii")
         environment = {**os.environ, "TMPDIR": folder, "MOEDSL_RANK_LOGS": str(logs)}
-        code = subprocess.run(["bash", str(file)], env=environment, check=False).returncode
+        code = children.run(["bash", str(file)], env=environment).returncode
         copied(Path(folder))
     if code:
         explain(logs, started)

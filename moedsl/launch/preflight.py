@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote
@@ -27,6 +27,7 @@ from moedsl.launch.script import Job, word
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.library import Library
+from moedsl.support import children
 from moedsl.support.diagnostics import Diagnostic, error, note, warning
 from moedsl.support.source import Source
 
@@ -79,7 +80,7 @@ def _saved(plan: Plan) -> list[str]:
 
 
 def _local(command: str) -> str:
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False).stdout
+    return children.run(["bash", "-c", command], stdout=PIPE, stderr=PIPE).stdout
 
 
 def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Progress) -> list[Diagnostic]:

@@ -33,6 +33,7 @@ from attrs import define, frozen
 from moedsl.launch import executors, kubeflow, nemo
 from moedsl.launch.nemo import HOME, nemo_run
 from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.resources import xdg_folder
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"
@@ -306,7 +307,7 @@ def remember_home(home: Path) -> None:
 
 
 def _homes_file() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "moedsl" / "homes"
+    return xdg_folder("XDG_STATE_HOME", ".local/state") / "moedsl" / "homes"
 
 
 def home_refusal(home: Path) -> Diagnostic | None:

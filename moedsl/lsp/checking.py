@@ -22,6 +22,7 @@ from moedsl.lsp.document import Analysis, Document, Solved
 from moedsl.lsp.workspace import Workspace
 from moedsl.support import diagnostics, limits, resources
 from moedsl.support.diagnostics import Diagnostic, Label, warning
+from moedsl.support.secrets import masked
 from moedsl.support.source import Span
 
 log = logging.getLogger(__name__)
@@ -244,7 +245,7 @@ def message(d: Diagnostic, others: Sequence[Label]) -> str:
     lines = [f"{d.message}: {label}" if label and label not in d.message else d.message]
     lines += [f"because: {d.because}"] if d.because else []
     lines += [f"{o.text} ({o.span.file})" for o in others if o.text]
-    return "\n".join([*lines, *(f"help: {h}" for h in d.help)])
+    return masked("\n".join([*lines, *(f"help: {h}" for h in d.help)]))
 
 
 def place_of(d: Diagnostic, document: Document) -> Span:

@@ -219,7 +219,7 @@ def set_field(a: Around) -> Iterator[Offer]:
     known = fields.lookup(a.said[1])
     if known is None or a.said[-1] != "=":
         return
-    texts = [*CHOICES.get(known.path, ())] or [word(v) for v in fields.choices(known.type)]
+    texts = [*CHOICES.get(known.path, ())] or [word(v) for v in fields.choices(fields.accepted(known))]
     yield from (Offer(text, "Value", known.type) for text in texts)
 
 

@@ -29,6 +29,7 @@ from moedsl.bridge.verify.host import Host, HostEndedError, Start, popen
 from moedsl.facts.facts import Model
 from moedsl.rehearse.prepare import TASK, Prepared, rank_files
 from moedsl.support import resources
+from moedsl.support.children import guarded
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.resources import stdlib_dir
 
@@ -187,10 +188,10 @@ class Gpus:
         folder = prepared.folder.resolve()
         forget(prepared)
         process = subprocess.Popen(
-            [
+            guarded([
                 sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={last + 1}",
                 "-m", "moedsl.rehearse.worker", str(folder / TASK),
-            ],
+            ]),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             env=resources.child_environment() | environments.hub_environment(Path(self._home.name)),
         )  # fmt: skip

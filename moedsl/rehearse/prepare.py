@@ -56,7 +56,8 @@ class Prepared:
 def prepare(
     r: Rehearsal, hf: str, folder: Path, iterations: int, device: Device, on_gpu: bool = False, traces: str = ""
 ) -> Prepared | list[Diagnostic]:
-    """Write `folder`; errors if the small run is refused (a bug of the shrinking) or has no configuration.
+    """Write `folder`; returns errors if the small run is refused (a bug in shrinking), no config.json is found, or a
+    file is not moedsl's.
 
     `hf` is the plan's model on Hugging Face. `traces` is the folder for traces, if any.
     """

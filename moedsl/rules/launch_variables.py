@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from moedsl.facts import secrets
 from moedsl.lang import ast
 from moedsl.rules.rule import Rule
+from moedsl.support import secrets
 from moedsl.support.diagnostics import Diagnostic, error
 
 OF_THE_RANK = frozenset(

@@ -34,6 +34,9 @@ COMPUTED: Mapping[str, tuple[Type, str]] = {
     "asked_dispatcher": (TEXT, "the flex dispatcher that Bridge's helper was asked for last"),
     "backend_said": (FLAG, "whether a line of the recipe names a flex backend"),
     "runs_sequence_parallel": (FLAG, "whether sequence parallelism is on once Bridge has settled the model"),
+    "balancings": (NUMBER, "the kinds of balancing in a list of them; 0 for a single one"),
+    "balancing_weights": (NUMBER, "the weights in a list of balancing losses; 0 for a single one"),
+    "one_layer_spec": (FLAG, "whether the provider makes all layers alike, whatever moe_layer_freq says"),
     "graphs": (FLAG, "whether CUDA graphs are captured"),
     "expandable_segments": (FLAG, "whether PyTorch's allocator is told to grow segments"),
     "layout_stages": (NUMBER, "the chunks of the pipeline layout; 0 without one"),
@@ -134,6 +137,14 @@ def known(value: Any) -> Any:
     if isinstance(value, list) and len({*map(str, value)}) == 1:
         value = value[0]
     return UNSET if value is None or value == [] else value
+
+
+BALANCING, WEIGHTS = "model.moe_router_load_balancing_type", "model.moe_aux_loss_coeff"
+
+
+def listed(value: Any) -> int:
+    """Return the length of a list; 0 for a single value."""
+    return len(value) if isinstance(value, list) else 0
 
 
 def is_several(value: Any, type: Type) -> bool:

@@ -62,7 +62,9 @@ def load(stream: BinaryIO) -> Any:
         raise NoSnapshot(f"it is damaged or no pickle: {e}") from None
 
 
-ALLOCATED, AWAITING = "active_allocated", "active_awaiting_free"
+ALLOCATED = "active_allocated"
+IN_USE = (ALLOCATED, "active_awaiting_free", "active_pending_free")
+"""States of blocks that no other allocation can have; the last is of PyTorch 2.13 (csrc/cuda/memory_snapshot.cpp)."""
 DRAWN = 500
 ALLOC, FREE = "alloc", "free_requested"
 Frames = tuple[tuple[str, int, str], ...]
@@ -141,7 +143,7 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
         for a, (size, frames) in live.items()
     )
     reserved = sum(_size(s, "total_size") for s in segments)
-    in_use = sum(_size(b) for _, b in blocks if b["state"] in (ALLOCATED, AWAITING))
+    in_use = sum(_size(b) for _, b in blocks if b["state"] in IN_USE)
     return Memory(
         device, peak, each, total, at_end, reserved, reserved - in_use, len(events),
         "oom" if any(e["action"] == "oom" for e in events[-3:]) else "", tuple(parts),

@@ -5,6 +5,7 @@ The result is reported as a diagnostic, and as the JSON of an explanation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -35,14 +36,12 @@ from moedsl.solver.conflicts import (
 from moedsl.solver.fits import MOST_TIMES, fits, fits_where_legal
 from moedsl.solver.laws import SECONDS, reads_price
 from moedsl.solver.nearest import NOTHING, Nearest, Values, anywhere, breaking, too_large, too_slow
+from moedsl.solver.problem import cases
 from moedsl.solver.relaxations import Relaxation, Together, further, opened, relaxations, together, whatever_the_gpus
 from moedsl.solver.relaxations import as_json as relaxation_json
 from moedsl.solver.solve import Chosen, NoLayout, solve
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.source import Source, place_of
-
-LAST = CASES[-1]
-"""The last case of the memory estimate to be tried, in which all layouts are refused."""
 
 
 @frozen(slots=False)
@@ -174,9 +173,9 @@ def telling(x: NoLayout) -> Chosen:
     p, gpus = x.program, x.legal
     if not gpus:  # the smallest number that fits without the conflict of one node; else a node
         node = p.hardware.gpus_per_node
-        left = without(p, [m for m in briefly(solve(p, node, keep=0, must_fit=LAST)).core if m.is_negotiable])
+        left = without(p, [m for m in briefly(solve(p, node, keep=0, must_fit=cases(p)[-1])).core if m.is_negotiable])
         gpus = next((n for n in counts(p.hardware, above=node - 1) if fits(left, n)), node)
-    return solve(p, gpus, keep=0, must_fit=LAST)
+    return solve(p, gpus, keep=0, must_fit=cases(p)[-1])
 
 
 def _price_limits(p: Program, all_: Sequence[Member]) -> list[Member]:
@@ -194,6 +193,11 @@ def diagnostic(x: Infeasible) -> Diagnostic:
     if x.legal:
         id = "solve.too_slow" if x.too_slow else "solve.does_not_fit"
         because = None if x.too_slow or x.above_limit else TOO_LARGE
+        values, last = x.values.by_name, cases(x.chosen.problem.program)[-1]
+        if last != CASES[-1] and values.get("least_gib", math.inf) <= values.get("visible_gib", 0):
+            help += (
+                "`risk oom` plans the layout that needs the least memory, which fits at the low end of the estimate",
+            )
         return error(id, message(x), *_labels(x), help=help, because=because, values=x.values.by_name, fixes=fixes)
     because, cites = (laws[0].because, laws[0].cites) if laws else (None, ())
     id = laws[0].id if laws else "solve.conflict"

@@ -91,8 +91,10 @@ def _facts(program: Program, gpus: int, overrides: Mapping[str, Any]) -> tuple[P
 
 def cases(p: Program) -> tuple[str, ...]:
     """Return the cases of the memory estimate that a program's layout must fit in, in the order in which they are
-    tried."""
-    return CASES[CASES.index("best") :] if p.risk == "oom" else CASES
+    tried. `fit first` promises a fit, so the low end of the estimate counts only with `risk oom`."""
+    if p.risk == "oom":
+        return CASES[CASES.index("best") :]
+    return CASES[: CASES.index("low")] if p.phase == "fit" else CASES
 
 
 def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:

@@ -20,6 +20,7 @@ Then what protects the work:
 | --- | --- |
 | read input from others: special files, JSON, Python | `foreign.py` |
 | write all files or none, never over an edited one | `files.py` |
+| recognise secrets, and mask them in what is shown | `secrets.py` |
 | limit the seconds and memory of the work | `limits.py` |
 | keep the compiled grammar and standard library | `compiled.py` |
 | draw charts | `svg.py` |

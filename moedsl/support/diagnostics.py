@@ -15,6 +15,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from moedsl.support.secrets import masked, masked_line
 from moedsl.support.source import Source, Span
 
 
@@ -123,15 +124,15 @@ def _make(severity: str, id: str, parts: tuple[str | Span | Label, ...], more: d
 
 
 def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:
-    """Convert a diagnostic to JSON: lines and columns count from 1, columns in code points."""
-    labels = [{"file": label.span.file, "text": label.text} for label in d.labels]
+    """Convert a diagnostic to JSON, with secrets masked: lines and columns count from 1, columns in code points."""
+    labels = [{"file": label.span.file, "text": masked(label.text)} for label in d.labels]
     for out, (file, start, end) in zip(labels, (label.span for label in d.labels), strict=True):
         if source := sources.get(file):
             (line, column), (end_line, end_column) = source.position(start), source.position(end)
             out |= {"line": line, "column": column, "end_line": end_line, "end_column": end_column,
-                    "source": source.line(line)}  # fmt: skip
-    return {"id": d.id, "severity": d.severity, "message": d.message, "labels": labels, "because": d.because,
-            "cites": list(d.cites), "help": list(d.help), "values": dict(d.values)}  # fmt: skip
+                    "source": masked_line(source.line(line))}  # fmt: skip
+    return {"id": d.id, "severity": d.severity, "message": masked(d.message), "labels": labels, "because": d.because,
+            "cites": list(d.cites), "help": [*map(masked, d.help)], "values": dict(d.values)}  # fmt: skip
 
 
 def suggest(word: str, known: list[str], least: float = 0.6) -> tuple[str, ...]:

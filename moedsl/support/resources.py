@@ -6,6 +6,7 @@ The grammar, the stdlib and the examples are in ``moedsl/_data`` in a wheel, nex
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import sys
 from pathlib import Path
@@ -76,10 +77,21 @@ _ME = os.getuid() if hasattr(os, "getuid") else 0
 """This user's id; 0 where files have no owners."""
 
 
+def user_home() -> Path:
+    """Return the user's home: ``$HOME``, unless it is a relative path, which would be below the working directory."""
+    found = Path(os.path.expanduser("~"))
+    return found if found.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def xdg_folder(variable: str, otherwise: str) -> Path:
+    """Return the folder that an XDG variable names, else `otherwise` below the home; XDG ignores relative paths too."""
+    named = Path(os.environ.get(variable, ""))
+    return named if named.is_absolute() else user_home() / otherwise
+
+
 def cache_folder() -> Path:
     """Return ``$XDG_CACHE_HOME/moedsl``, else ``~/.cache/moedsl``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path(os.path.expanduser("~")) / ".cache") / "moedsl"
+    return xdg_folder("XDG_CACHE_HOME", ".cache") / "moedsl"
 
 
 def is_private(directory: Path) -> bool:

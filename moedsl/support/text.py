@@ -8,6 +8,8 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from moedsl.support.secrets import masked
+
 WIDTH = 100
 """The most characters of a line."""
 _ROOM: ContextVar[int | None] = ContextVar("room", default=None)
@@ -103,16 +105,18 @@ def short(rule: str) -> str:
 
 
 HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202f\u2060-\u2064\u2066-\u2069\ud800-\udfff"
-    "\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202f"
+    "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Control characters except tab and newline, marks of writing direction, separators and spaces that are invisible or
-look like others, tag characters, and bytes of file names that are not UTF-8."""
+"""Control characters except tab and newline, Unicode's Default_Ignorable_Code_Point, blank letters, separators, marks
+of annotations, a space that looks like another, and bytes of file names that are not UTF-8."""
 
 
 def visible(text: str) -> str:
-    r"""Replace the characters that `HIDDEN` matches by their codes: ``\x1b``, ``<U+202E>``."""
-    return HIDDEN.sub(lambda m: f"\\x{ord(m[0]):02x}" if ord(m[0]) < 0x100 else f"<U+{ord(m[0]):04X}>", text)
+    r"""Replace the characters that `HIDDEN` matches by their codes, ``\x1b`` or ``<U+202E>``, and mask tokens."""
+    shown = HIDDEN.sub(lambda m: f"\\x{ord(m[0]):02x}" if ord(m[0]) < 0x100 else f"<U+{ord(m[0]):04X}>", text)
+    return masked(shown)
 
 
 def in_json(text: str) -> str:

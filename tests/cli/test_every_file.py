@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -121,6 +122,18 @@ def test_a_file_of_any_kind(
         assert answered or (code == 1 and ("error" in said + out or "failed" in out)), (kind, code, out, said)
         for file in given:
             _remove(files / file)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), rotation.some("long names", CASES, 12), ids=lambda text: text.replace(" ", "_")
+)
+def test_a_name_that_no_file_can_have(
+    name: str, words: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("moedsl.bridge.recipe_import.is_installed", lambda: False)
+    code = main([*name.split(), *re.sub(r"\bF\b", "f" * 300, words).split()])
+    said = "".join(capsys.readouterr())
+    assert code == 1 and "internal" not in said and "Traceback" not in said, said
 
 
 def _remove(path: Path) -> None:

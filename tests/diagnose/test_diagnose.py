@@ -556,3 +556,11 @@ def test_blocks_end_with_lines_and_lose_nothing(size: int) -> None:
     parts = list(blocks_of(text, size))
     assert b"".join(parts) == text.encode()
     assert all(p.endswith(b"\n") for p in parts[:-1])
+
+
+@pytest.mark.parametrize("between", [b"x" * 100_000 + b" ", b"\r 37%|####  |", b" word" * 9000])
+def test_an_error_inside_one_long_line_is_found(between: bytes, tmp_path: Path, run: Any) -> None:
+    many = between * (9_000_000 // len(between))
+    path = log(tmp_path, many + OOM.encode() + many)
+    code, out, _ = run(path)
+    assert code == 1 and "std.memory_failures.out_of_memory" in out

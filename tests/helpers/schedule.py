@@ -7,6 +7,7 @@ that start again. Jobs, pods and editors are waited for, and most of that time n
 beside the others.
 """
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from _pytest.runner import runtestprotocol
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from tests.helpers import run_folder
 from tests.helpers.paths import ROOT
 
 SHARED = {
@@ -56,9 +58,20 @@ LONG = (
 def run(test: pytest.Item, after: pytest.Item | None) -> None:
     """Run a test and tell the controller its result; a setup or teardown that passes says nothing, and each message costs
     both processes as much as a small test."""
+    _note(os.environ["PYTEST_XDIST_WORKER"]).write_text(test.nodeid)
     for report in runtestprotocol(test, log=False, nextitem=after):
         if report.when == "call" or not report.passed:
             test.ihook.pytest_runtest_logreport(report=report)
+
+
+def _note(worker: str) -> Path:
+    """A file with the name of the test that a worker runs."""
+    return run_folder.path() / f"now-{worker}"
+
+
+def now(worker: str) -> str:
+    """The name of the test that a worker runs, or ran when it died."""
+    return _note(worker).read_text() if _note(worker).exists() else "no test"
 
 
 class TestFile(pytest.File):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
-from moedsl.facts import secrets
 from moedsl.rules import launch_variables
 from moedsl.rules.check import cluster_facts, cluster_reader, cluster_rules
+from moedsl.support import secrets
 from tests.helpers.paths import ROOT
 from tests.helpers.tables import table_of
 from tests.launch.launches import Capture, Patch, cluster, read

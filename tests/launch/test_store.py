@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import pwd
 import re
 import signal
 import threading
@@ -13,11 +14,15 @@ from pathlib import Path
 import invoke
 import pytest
 
+from moedsl.bridge.verify import environments
 from moedsl.cli.main import main
 from moedsl.launch import executors, kubeflow, store, submit
 from moedsl.launch.follow import reraising_interrupt
 from moedsl.launch.nemo import whole_files
 from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.rules.check.cluster_rules import user_file
+from moedsl.support import resources
+from tests.helpers.alone import alone
 from tests.launch import slurm_launch
 from tests.launch.launches import Capture, Patch
 
@@ -180,6 +185,7 @@ def test_launches_at_once_get_ids_of_their_own(home: Path) -> None:
     assert sorted(path.name for path in (home / "experiments" / "run").iterdir()) == sorted(ids)
 
 
+@alone
 def test_a_signal_waits_for_the_submission() -> None:
     def work() -> None:
         for number in submit.SIGNALS:
@@ -194,6 +200,7 @@ def test_a_signal_waits_for_the_submission() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@alone
 def test_a_signal_that_is_ignored_stays_so(monkeypatch: Patch) -> None:
     """As under nohup; and a terminal that went takes no message."""
 
@@ -251,9 +258,10 @@ def test_a_full_disk_leaves_nothing(home: Path, monkeypatch: Patch) -> None:
     assert list((home / "experiments" / "run").iterdir()) == []
 
 
-INTERRUPTS = f"sleep 0.5; kill -INT {os.getpid()}; sleep 0.5; echo asked"
+INTERRUPTS = "sleep 0.5; kill -INT $PPID; sleep 0.5; echo asked"
 
 
+@alone
 def test_invoke_alone_keeps_it_to_itself() -> None:
     """Why `reraising_interrupt` is there: without it the question goes on as if nothing had been typed."""
     assert "asked" in invoke.Context().run(INTERRUPTS, hide=True, warn=True, in_stream=False).stdout
@@ -261,6 +269,7 @@ def test_invoke_alone_keeps_it_to_itself() -> None:
 
 @pytest.mark.parametrize("command", [INTERRUPTS, f"{INTERRUPTS}; exit 3"], ids=["ends well", "fails"])
 @pytest.mark.parametrize("warn", [True, False])
+@alone
 def test_a_question_that_is_interrupted_is_an_interruption(command: str, warn: bool) -> None:
     with pytest.raises(KeyboardInterrupt), reraising_interrupt():
         invoke.Context().run(command, hide=True, warn=warn, in_stream=False)
@@ -274,6 +283,25 @@ def test_what_was_not_interrupted_is_as_it_was() -> None:
         invoke.Context().run("exit 3", hide=True, in_stream=False)
 
 
+@alone
 def test_an_interruption_that_nobody_keeps_passes() -> None:
     with pytest.raises(KeyboardInterrupt), reraising_interrupt():
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_relative_home_is_ignored(monkeypatch: Patch) -> None:
+    """Nothing is read or written below the working directory because of a variable; the XDG rules ignore such paths."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, "here")
+    for name in ("HF_HOME", "HF_HUB_CACHE", "NEMORUN_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    cluster = Cluster("here", "local")
+    used = (
+        resources.cache_folder(),
+        user_file(),
+        environments.user_cache(),
+        executors.home(cluster),
+        store._homes_file(),
+    )
+    assert all(path.is_relative_to(home) for path in used), used

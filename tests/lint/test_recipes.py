@@ -20,7 +20,7 @@ from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.compiler import load_stdlib
-from moedsl.facts.fields import unknown_word
+from moedsl.facts.fields import checked, unknown_word
 from tests.helpers.paths import DATA, ROOT
 from tests.helpers.tables import table_of
 
@@ -62,7 +62,9 @@ def found(name: str) -> Iterator[tuple[str, str]]:
     if r.fields:
         yield from ((f.rule.id, severity(f.rule)) for f in rules.judge(r, book(), PHASE).findings)
         yield from (("lint.unknown_field", "warning") for _ in [*r.unknown][:1])
-        yield from [("lint.unknown_word", "warning")] * any(unknown_word(n, v) for n, v in r.fields.items())
+        wrong = [n for n, v in r.fields.items() if unknown_word(n, v)]
+        yield from [("lint.unknown_word", "warning")] * any(n not in checked() for n in wrong)
+        yield from [("lint.refused_word", "error")] * any(n in checked() for n in wrong)
 
 
 @lru_cache
@@ -195,7 +197,9 @@ def test_a_text_field_may_be_a_list(said: Any, id: str | None) -> None:
     """Of one word it is that word; of several words the rule cannot be evaluated."""
     _, r = recipes()["perf-qwen3_next_80b_a3b_pretrain_64gpu_b200_bf16_config"]
     book, _ = rules.read_rules(load_stdlib())
-    other = evolve(r, fields={**r.fields, "model.moe_router_load_balancing_type": said})
+    weights = [1e-3] * len(said) if isinstance(said, list) else 1e-3
+    fields = {"model.moe_router_load_balancing_type": said, "model.moe_aux_loss_coeff": weights}
+    other = evolve(r, fields={**r.fields, **fields})
     verdict = rules.judge(other, book, PHASE)
     of_router = {f.rule.id for f in verdict.findings if ".recipe_router." in f.rule.id}
     assert of_router == ({id} if id else set())

@@ -16,6 +16,7 @@ from moedsl.bridge import run_files
 from moedsl.bridge.lint.facts import Recipe
 from moedsl.bridge.megatron_lm import arguments, shell
 from moedsl.bridge.recipe_import import imported
+from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
@@ -134,3 +135,23 @@ def test_a_damaged_script_is_answered() -> None:
         found = run_files.megatron_lm.recipe(call, "h100", 64, library)
         answers += isinstance(found, Recipe) or all(d.message for d in found)
     assert answers > 100
+
+
+STAGES = """  num_layers: 48
+  pipeline_model_parallel_size: 1
+  num_layers_in_last_pipeline_stage: 20
+"""
+
+
+def test_a_run_config_is_judged_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = tmp_path / "run_config.yaml", tmp_path / "other.yaml"
+    target = "megatron.bridge.models.gpt_provider.GPTModelProvider"
+    one.write_text(f"model:\n  _target_: {target}\n{STAGES}")
+    other.write_text(one.read_text().replace("20", "null"))
+    assert main(["lint", str(one), "--gpu", "h100", "--world", "16", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)
+    broken = {d["id"]: d["labels"][0]["line"] for d in found["diagnostics"]}
+    assert broken["std.recipe_layout.ends_need_pipeline"] == 5
+    assert main(["diff", str(one), str(other), "--json"]) == 0
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    assert [x["name"] for group in changes.values() for x in group] == ["model.num_layers_in_last_pipeline_stage"]

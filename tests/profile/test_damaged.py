@@ -1,5 +1,6 @@
 """Traces of PyTorch's profiler with entries that no profiler writes are refused, or read without them."""
 
+import gzip
 import json
 import os
 import sqlite3
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
+from moedsl.runs.profile import kineto
 from moedsl.runs.profile.nsight import COPY, KERNEL, NAMES, NEEDS, NUMBERS, NVTX, RUNTIME, STRINGS, TEXTS
 from moedsl.runs.profile.report import traces
 from moedsl.support.diagnostics import Diagnostic
@@ -66,6 +68,23 @@ def test_a_trace_that_is_read(text: str, tmp_path: Path, capsys: pytest.CaptureF
     assert main(["profile", str(file)]) == 0
     said = "".join(capsys.readouterr())
     assert "\x1b" not in said and "\u202e" not in said
+
+
+def test_reading_stops_at_a_number_of_operations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a bomb: 7 MB of gzip with 21 million kernels. The step whose operations are not all read is left out."""
+    monkeypatch.setattr(kineto, "EVERY", 1)
+    monkeypatch.setattr(kineto, "MOST_OPERATIONS", 25)
+    kernels = [KERNEL_EVENT % ('"gemm"', i * 10, 5, "{}") for i in range(40)]
+    with gzip.open(tmp_path / "trace.json.gz", "wt") as file:
+        file.write(f'{{"schemaVersion":1,"traceEvents":[{",".join([*GOOD[40:], *kernels])}]}}')
+    assert main(["profile", "--json", str(tmp_path / "trace.json.gz")]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["steps"]["n"] == 1 and any("25 operations with 1 step were read" in r for r in made["remarks"])
+    monkeypatch.setattr(kineto, "MOST_EVENTS", 3)
+    assert main(["profile", str(tmp_path / "trace.json.gz")]) == 1
+    assert "its first 3 events are none of a device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["profile", "memory"])

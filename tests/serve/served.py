@@ -14,7 +14,7 @@ from moedsl.cli.serve import app
 def served(processes: int = 2) -> Iterator[str]:
     """The address of a server that is ready."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app.make(["127.0.0.1", "plans.example"], processes), log_level="warning"))
+    server = app.Server(uvicorn.Config(app.make(["127.0.0.1", "plans.example"], processes), log_level="warning"))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:

@@ -5,7 +5,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +170,24 @@ def test_a_process_that_ends_is_replaced(client: httpx.Client, monkeypatch: pyte
         ended = client.post("/answer", json={"what": "plan", "text": RUN})
     assert ended.status_code == 503 and "try again" in ended.text
     assert answer(client, RUN)["text"]
+
+
+def test_one_client_does_not_keep_the_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each address has a share of the places, and its turn; behind a proxy the address is the one that it names."""
+    monkeypatch.setattr(app, "OF_ONE", 3)
+    dear = f"{RUN.replace('x 8', 'x 512')} ep=1"
+
+    def ask(address: str) -> tuple[int, str]:
+        body = {"what": "plan", "text": dear if address == "10.0.0.1" else RUN}
+        headers = {"x-forwarded-for": address}
+        found = httpx.post(f"{url}/answer", json=body, headers=headers, timeout=300)
+        order.append(address)
+        return found.status_code, found.text
+
+    order: list[str] = []
+    with served(1) as url, ThreadPoolExecutor(30) as users:
+        many = [users.submit(ask, "10.0.0.1") for _ in range(20)]
+        next(asked for asked in as_completed(many) if asked.result()[0] == 503)
+        assert users.submit(ask, "10.0.0.2").result()[0] == 200
+    assert {code for code, _ in (asked.result() for asked in many)} == {200, 503}
+    assert sum(asked.result()[0] == 200 for asked in many) == 3

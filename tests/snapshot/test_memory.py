@@ -243,6 +243,15 @@ def test_a_value_of_any_type(place: str, value: Any, tmp_path: Path, capsys: pyt
     assert code == 0 or (code == 1 and "error[memory." in said), said
 
 
+@pytest.mark.parametrize("state", ["active_pending_free", "active_awaiting_free", "inactive"])
+def test_what_waits_to_be_freed_is_in_use(state: str) -> None:
+    """PyTorch 2.13 calls it otherwise than before."""
+    blocks = [{"size": 10, "state": "active_allocated", "address": 0}, {"size": 30, "state": state, "address": 10}]
+    segment = {"device": 0, "address": 0, "total_size": 40, "blocks": blocks}
+    (made,) = snapshot.devices({"segments": [segment], "device_traces": []})
+    assert made.inactive == (30 if state == "inactive" else 0)
+
+
 def test_files_that_are_no_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = pickle.dumps(known().snapshot())
     for i, content in enumerate(

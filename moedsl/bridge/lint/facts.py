@@ -17,7 +17,7 @@ from moedsl.facts.facts import DELTA_NET, FLAGS, INDEXER, MIXER, OR_ZERO, PLAIN,
 from moedsl.facts.symbols import HARDWARE, MODEL, POSITIONS
 from moedsl.facts.values import PATTERN, stages
 from moedsl.rules.library import Library
-from moedsl.rules.recipe_scope import known
+from moedsl.rules.recipe_scope import BALANCING, WEIGHTS, known, listed
 
 Place = tuple[str, int]
 """File and line, counted from 1."""
@@ -194,8 +194,7 @@ def chunks(r: Recipe) -> list[str]:
 
 
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-_SETTLED = ("after Bridge's update",)
-"""A name that is not a field, so that the value is known only for a whole recipe."""
+_LAYER_SPEC = "model.transformer_layer_spec"
 _LAYOUT = ("model.pipeline_model_parallel_layout",)
 _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "world": (lambda r: r.world, ()),
@@ -203,7 +202,13 @@ _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "dataset_class": (lambda r: r.classes.get("dataset"), ()),
     "asked_dispatcher": (lambda r: r.asked, ()),
     "backend_said": (lambda r: "model.moe_flex_dispatcher_backend" in r.places, ()),
-    "runs_sequence_parallel": (lambda r: bool(r.settled.get("model.sequence_parallel")), _SETTLED),
+    "runs_sequence_parallel": (
+        lambda r: bool((r.settled if r.whole else r.fields).get("model.sequence_parallel")),
+        ("model.sequence_parallel",),
+    ),
+    "balancings": (lambda r: listed(r.get(BALANCING)), (BALANCING,)),
+    "balancing_weights": (lambda r: listed(r.get(WEIGHTS)), (WEIGHTS,)),
+    "one_layer_spec": (lambda r: r.get(_LAYER_SPEC) == "<default_layer_spec>", (_LAYER_SPEC,)),
     "graphs": (
         lambda r: r.get("model.cuda_graph_impl") not in (None, "none") or "full_iteration" in graph_modules(r),
         ("model.cuda_graph_impl",),

@@ -21,7 +21,7 @@ from moedsl.bridge.lint.rules import Verdict
 from moedsl.bridge.verify.cases import Refusal
 from moedsl.emit.fields import BACK
 from moedsl.facts import facts
-from moedsl.facts.fields import meant, unknown_word
+from moedsl.facts.fields import checked, meant, unknown_word
 from moedsl.lang.printer import print_expr
 from moedsl.rules.rule import Rule
 from moedsl.support import foreign
@@ -91,9 +91,15 @@ def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mappin
     for name, value in r.fields.items():
         if takes := unknown_word(name, value):
             near = suggest(str(value).lower(), re.findall(r'"([^"]+)"', takes))
-            text = f"sets `{name}` to {value}, but Bridge knows only {takes}"
-            add("lint.unknown_word", "warning", (name,), text, help=near)
-    if refusal is not None:
+            text, cite = f"sets `{name}` to {value}, but Bridge knows only {takes}", checked().get(name, {}).get("cite")
+            if cite:
+                add("lint.refused_word", "error", (name,), text, help=near, cites=(cite,))
+            else:
+                add("lint.unknown_word", "warning", (name,), text, help=near)
+    if refusal is not None and refusal.lacks_configuration:
+        why, _, _ = refusal.message.partition(". This might be")
+        own.append(warning("lint.no_configuration", *lines.definition(r), function=r.function, why=why))
+    elif refusal is not None:
         theirs = refusal.where.startswith(("megatron/", "transformer_engine/"))
         verb = f"Megatron Bridge refuses {r.function}" if theirs else f"{r.function} fails"
         step = "while it was built" if refusal.question == "recipe" else "in runtime_config_update"
@@ -129,6 +135,9 @@ def severity(rule: Rule) -> str:
 _FIELDS_OF: Mapping[str, tuple[str, ...]] = {
     "graphs": ("model.cuda_graph_impl",),
     "expandable_segments": ("env_vars",),
+    "dense_layers": ("model.moe_layer_freq",),
+    "balancing_weights": ("model.moe_aux_loss_coeff",),
+    "balancings": ("model.moe_router_load_balancing_type",),
     "asked_dispatcher": ("model.moe_token_dispatcher_type",),
     **{fact: (name,) for fact, name in facts.FIELDS.items()},
     **dict.fromkeys(("layout_stages", "layout_layers", "layout_mtp"), ("model.pipeline_model_parallel_layout",)),

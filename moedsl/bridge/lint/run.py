@@ -87,13 +87,14 @@ def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase:
     hardware = machine(c, library)
     if hardware is None:
         return _failed(c.file, "verify.input", f"no hardware `{c.device.name}` in the stdlib", choices())
-    if resolved is None:
+    refusal = resolved.refusal if resolved else None
+    if resolved is None or (refusal and refusal.lacks_configuration and not resolved.built):
         recipe = read(c, hardware, library)
         if isinstance(recipe, Diagnostic):
             return Lint(c.file, (recipe,), through_bridge=False)
     else:
         recipe = from_bridge(c, resolved, hardware, library)
-    return report(recipe, rules.judge(recipe, book, phase), resolved.refusal if resolved else None, library.sources)
+    return report(recipe, rules.judge(recipe, book, phase), refusal, library.sources)
 
 
 def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Library) -> Recipe:

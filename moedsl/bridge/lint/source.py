@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from moedsl.bridge.lint.facts import Place, Recipe, stdlib_facts
 from moedsl.bridge.verify.cases import Case
 from moedsl.facts.facts import Hardware
-from moedsl.facts.fields import field_names
+from moedsl.facts.fields import field_names, fields, provided
 from moedsl.rules.library import Library
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, error
@@ -346,6 +346,11 @@ class _Body:
         if isinstance(inner, ast.Call) and inner.args:
             name = self.value(inner.args[0])
             self.reader.hf = name if isinstance(name, str) else None
+        given = provided(self.reader.hf or "")
+        for path, known in fields().items():  # a new provider has its defaults, but for what the configuration gives
+            own = path.startswith("model.") and path.removeprefix("model.") not in given and not known.others
+            if own and known.default not in ("required", "factory"):
+                self.reader.fields[path] = known.default
         self.reader.cannot("the fields that the Hugging Face configuration gives the model", self.at(call))
 
     def function(self, name: str) -> tuple[Module, ast.FunctionDef] | None:

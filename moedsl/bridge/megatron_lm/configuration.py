@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,7 @@ def fields(call: Call, world: int) -> tuple[dict[str, Any], dict[str, tuple[tupl
     for a in call.arguments:  # rules read the arguments themselves, too
         places |= {f"args.{a.dest}": ((call.file, a.line),)} if a.dest else {}
     out |= _settled(values, given, world)
-    names = {n: w for n, w in call.environment.items() if not _LAUNCHER.match(n) and not w.holes}
+    names = {n: w for n, w in call.environment.items() if not (_LAUNCHER.match(n) or w.holes or " --" in w.text)}
     out["env_vars"] = {n: w.text for n, w in names.items()}
     places["env_vars"] = tuple((call.file, w.line) for w in names.values())[:1]
     return {p: v for p, v in out.items() if v is not None}, places
@@ -287,3 +287,15 @@ def chunks_of(v: Mapping[str, Any], pp: int) -> int | None:
     else:
         return None
     return chunks if chunks > 1 else None
+
+
+def replaced(v: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each setting of a run that the language cannot state, with the one that a plan prices in its place."""
+    if v["moe_token_dispatcher_type"] == "allgather" and v["num_experts"]:
+        yield "the dispatcher allgather, Megatron-LM's default,", "alltoall"
+    if v["fp8"] and v["fp8_recipe"] == "delayed":
+        yield "delayed FP8 scaling, the default of `--fp8-format`,", "fp8_current"
+    if not v["bf16"]:
+        yield "a run in FP16" if v["fp16"] else "a run in FP32 (without `--bf16`)", "a precision of the plan's choice"
+    if not (v["use_distributed_optimizer"] or v["use_megatron_fsdp"]):
+        yield "an optimizer that each rank keeps whole (without `--use-distributed-optimizer`)", "a sharded one"

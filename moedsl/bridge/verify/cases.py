@@ -177,6 +177,11 @@ class Refusal(JsonForm):
     question: str
     """The question that was asked: recipe, update, groups, overlap, runtime, stages or graphs."""
 
+    @property
+    def lacks_configuration(self) -> bool:
+        """Whether Bridge only could not read the model's Hugging Face configuration, which may be elsewhere."""
+        return "/hf_pretrained/safe_config_loader.py" in self.where
+
 
 def refusal(error: BaseException, question: str) -> Refusal:
     """Make a refusal; `where` is the innermost line, relative to site-packages if it is below."""

@@ -69,7 +69,8 @@ def _sections(config: Any) -> Iterator[tuple[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON: enum members and torch dtypes to their names, other objects to `<Type>`."""
+    """Convert a value to JSON: enum members and torch dtypes to their names, functions to `<name>`, other objects to
+    `<Type>`."""
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, (bool, int, float, str, type(None))):
@@ -79,7 +80,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     text = str(value)
-    return text.removeprefix("torch.") if text.startswith("torch.") else f"<{type(value).__name__}>"
+    name = getattr(value, "__name__", type(value).__name__)
+    return text.removeprefix("torch.") if text.startswith("torch.") else f"<{name}>"
 
 
 def layout(value: Any) -> Any:

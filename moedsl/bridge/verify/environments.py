@@ -13,18 +13,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from shutil import copyfile
+from subprocess import PIPE
 from types import SimpleNamespace
 from typing import Any
 
 from attrs import frozen
 
 from moedsl.facts.releases import Release
-from moedsl.support import resources
+from moedsl.support import children, resources
 from moedsl.support.resources import installed_version as version
 
 
@@ -87,7 +87,7 @@ def make(release: Release) -> Path:
     with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as work:
         begun = Path(work) / "site"
         command += ["--no-deps", "--target", str(begun), *pins(release)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        ran = children.run(command, stdout=PIPE, stderr=PIPE)
         if ran.returncode:
             errors = [line for line in ran.stderr.splitlines() if line.strip()] or [f"{command[0]} ended with no word"]
             text = f"Bridge {release.bridge} could not be fetched: {errors[-1].removeprefix('ERROR: ')}"
@@ -112,8 +112,8 @@ def hub_environment(home: Path) -> dict[str, str]:
 
 def user_cache() -> Path:
     """Return the folder of this user's own hub cache (huggingface_hub/constants.py)."""
-    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
-    return Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")).expanduser()
+    home = os.environ.get("HF_HOME") or resources.xdg_folder("XDG_CACHE_HOME", ".cache") / "huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
 
 
 def build_hub(home: Path, shipped: Path, cache: Path) -> list[str]:

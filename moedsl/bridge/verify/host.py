@@ -31,11 +31,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -171,8 +172,9 @@ def main() -> None:
     os.dup2(2, 1)  # what the imports print must not look like a message
     work: Callable[[Mapping[str, Any], Tell], None]
     try:
-        module = importlib.import_module(sys.argv[1])
-        first, work = {"ready": True, **module.load()}, module.work
+        with _ended_by_stdin():
+            module = importlib.import_module(sys.argv[1])
+            first, work = {"ready": True, **module.load()}, module.work
     except Exception:
         traceback.print_exc()
         _write(out, {"ready": False, "error": traceback.format_exc()[-3000:]})
@@ -211,6 +213,28 @@ def main() -> None:
                 ended.append((forks.pop(pid), os.waitstatus_to_exitcode(status)))
         if ended:
             _write(out, {"ended": ended})
+
+
+@contextmanager
+def _ended_by_stdin() -> Generator[None]:
+    """End this process when stdin closes inside, where nothing reads it: the parent has ended."""
+    over, stop = os.pipe()
+    watched = select.poll()
+    watched.register(0, 0)  # for POLLHUP
+    watched.register(over, 0)
+
+    def watch() -> None:
+        if 0 in dict(watched.poll()):
+            os._exit(1)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.close(stop)
+        thread.join()
+        os.close(over)
 
 
 def _write(out: int, message: Message) -> None:

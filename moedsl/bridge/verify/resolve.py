@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from operator import attrgetter
@@ -269,3 +269,20 @@ def compare_stages(
         stage = f"stages[{real['stage']}]"
         out += [Mismatch(f"{stage}.{n}", expected[n], v) for n, v in counted.items() if expected[n] != v]
     return pairs, tuple(out)
+
+
+def compare_experts(model: Any, stages: list[dict[str, Any]], whole: int) -> Iterator[Mismatch]:
+    """Compare the decoder layers with experts, and the parameters, with those that `moe_layer_freq` asks for: a
+    provider with one layer spec makes all layers alike (bridge models/gpt_provider.py:61). A hybrid has a pattern
+    instead."""
+    often, layers = getattr(model, "moe_layer_freq", 1), model.num_layers
+    if not model.num_moe_experts or getattr(model, PATTERN.partition(".")[2], None):
+        return
+    pattern = often if isinstance(often, list) else [int(i % often == 0) for i in range(layers)]
+    built, asked = sum(chunk["mixed"] for s in stages for chunk in s["chunks"]), sum(pattern)
+    if built == asked:
+        return
+    yield Mismatch("model.moe_layer_freq", asked, built, "layers with experts: this provider does not read the field")
+    block = model.hidden_size * (3 if model.gated_linear_unit else 2)
+    width = model.num_moe_experts * (model.moe_ffn_hidden_size or model.ffn_hidden_size) - model.ffn_hidden_size
+    yield Mismatch("parameters", f"{(whole - (built - asked) * width * block) / 1e9:.2f} B", f"{whole / 1e9:.2f} B")

@@ -152,6 +152,7 @@ def initialise(config: Any, world: int, rank: int, alone: bool = False) -> tuple
     return groups, made
 
 
+_DECODER = "decoder.layers."
 Look = Callable[[list[Any], Any], None]
 """A callback that checks a stage's model chunks, given with their process groups, on the meta device."""
 
@@ -184,16 +185,21 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
             for chunk in chunks:
                 whole.update(_unique(chunk, groups))
             look(chunks, groups)
-        # Count the dense and expert parameters of each model chunk, its decoder layers and its `mtp` blocks
+        # Count the dense and expert parameters of each model chunk, its decoder layers, those with experts, and its
+        # `mtp` blocks
         described: list[dict[str, int]] = []
         for chunk in chunks:
             sizes = {"dense": 0, "expert": 0}
-            for name, parameter in chunk.named_parameters():  # `allreduce` marks experts only if EP > 1
+            names = dict(chunk.named_parameters())
+            for name, parameter in names.items():  # `allreduce` marks experts only if EP > 1
                 sizes["expert" if ".experts." in name else "dense"] += parameter.numel()
             language = getattr(chunk, "language_model", chunk)
             mtp = getattr(language, "mtp", None)
             layers = {"layers": len(language.decoder.layers), "mtp": len(mtp.layers) if mtp is not None else 0}
-            described.append(sizes | layers)
+            mixed = {
+                name.split(".layers.")[1].split(".")[0] for name in names if ".experts." in name and _DECODER in name
+            }
+            described.append(sizes | layers | {"mixed": len(mixed)})
         total = {kind: sum(c[kind] for c in described) for kind in ("dense", "expert")}
         stages.append({"stage": stage, "rank": rank, **total, "chunks": described})
     return stages, sum(whole.values())

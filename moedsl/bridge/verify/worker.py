@@ -71,6 +71,12 @@ def judge(case: Case, stand_ins: str = "") -> Report:
             return failed(case.file, "verify.recipe", f"line {error.line}: {error}", error.help)
         except Exception:
             failure = traceback.format_exc()[-3000:]
+    if any(r.lacks_configuration for r in found.refusals):
+        text = found.refusals[0].message.partition(". This might be")[0]
+        text = f"the model's configuration is not on this machine, so Bridge was not asked: {text}"
+        return failed(
+            case.file, "verify.no_configuration", text, "run `verify` where the folder is, or put it in HF_HOME"
+        )
     found.seconds["total"] = round(time.monotonic() - start, 3)
     hub = [f"the Hugging Face config of {name} (from moedsl's stdlib)" for name in sorted(opened)]
     return Report(
@@ -127,7 +133,7 @@ def _questions(case: Case, found: _Findings) -> None:
     counted, whole = found.ask("stages", lambda: stages.count(config, case, ranks, look))
     pairs, differing = resolve.compare_stages(counted, case.plan)
     found.more |= {"stages": tuple(pairs), "parameters": whole}
-    found.mismatches += differing
+    found.mismatches += [*differing, *resolve.compare_experts(config.model, counted, whole)]
 
 
 @contextmanager

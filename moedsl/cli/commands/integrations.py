@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import signal
 import sys
 from argparse import ArgumentParser, Namespace, _SubParsersAction  # pyright: ignore[reportPrivateUsage]
 
@@ -115,8 +116,9 @@ def serve(a: Namespace) -> int:
         except OSError:
             listening.close()
             raise
-    except OSError as e:
-        print(f"{a.host} port {a.port} cannot be served: {e.strerror}; name another --port or --host", file=sys.stderr)
+    except (OSError, UnicodeError) as e:  # a part of the name is too long for a domain
+        why = e.strerror if isinstance(e, OSError) else "it is no name of a host"
+        print(f"{a.host} port {a.port} cannot be served: {why}; name another --port or --host", file=sys.stderr)
         return 1
     host, port = listening.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
@@ -124,7 +126,9 @@ def serve(a: Namespace) -> int:
         note = "everybody who reaches this address can plan here, without a password; see docs/serve.md for a proxy"
         print(note, file=sys.stderr)
     application = app.make((*_LOCAL, a.host, *a.name), a.processes or os.cpu_count() or 1)
-    server = uvicorn.Server(uvicorn.Config(application, log_level="warning"))
+    server = app.Server(uvicorn.Config(application, log_level="warning"))
     print(f"{url} plans what you type; Ctrl-C ends it", flush=True)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, server.handle_exit)  # as uvicorn does for SIGTERM
     server.run([listening])
     return 0

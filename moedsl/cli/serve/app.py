@@ -10,14 +10,18 @@ import json
 import multiprocessing
 import sys
 import traceback
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from pathlib import Path
+from socket import socket
 from typing import Any
+from weakref import WeakValueDictionary
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -34,8 +38,11 @@ from moedsl.lang import reader
 from moedsl.lang.keywords import keywords
 from moedsl.support.resources import example_files
 
-WAITING = 64
-"""The most requests that wait for a process; further ones are refused."""
+WAITING, OF_ONE = 64, 16
+"""The most requests that are answered or wait, of all clients and of one address; further ones are refused."""
+
+
+ENDS = "the server was ended"
 
 
 class Pool:
@@ -44,46 +51,71 @@ class Pool:
     def __init__(self, size: int) -> None:
         self._size = size
         self._free = asyncio.Semaphore(size)
-        self._waiting = 0
+        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
+        """Of each client that asks: as many of its requests as there are processes stand in the common queue."""
+        self._waiting = Counter[str]()
+        self._is_open = True
         self._executor = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
         forks = multiprocessing.get_context("forkserver")
         forks.set_forkserver_preload([work.__name__])  # imported once for all processes, also for later replacements
-        return ProcessPoolExecutor(self._size, mp_context=forks, initializer=work.begin)
+        return ProcessPoolExecutor(self._size, mp_context=forks, initializer=work.end_with_parent)
 
     async def warm(self) -> None:
         """Start every process."""
         loop = asyncio.get_running_loop()
         await asyncio.gather(*(loop.run_in_executor(self._executor, work.begin) for _ in range(self._size)))
 
-    async def ask(self, gone: Callable[[], Awaitable[bool]], function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of `work` in a process; None if the client is `gone` when its turn comes.
+    async def ask(
+        self, client: str, gone: Callable[[], Awaitable[bool]], function: Callable[..., Any], *arguments: Any
+    ) -> Any:
+        """Call a function of `work` in a process; None if the client, an address, is `gone` when its turn comes.
 
         Raises HTTPException if too many requests wait, or if the process ends before its answer.
         """
-        if self._waiting >= WAITING:
+        if self._waiting[client] >= OF_ONE:
+            raise HTTPException(503, f"{OF_ONE} requests of this address wait for their answers: try again")
+        if self._waiting.total() >= WAITING:
             raise HTTPException(503, "many people plan at this moment: try again")
-        self._waiting += 1
+        self._waiting[client] += 1
+        turns = self._turns.setdefault(client, asyncio.Semaphore(self._size))
         try:
-            async with self._free:
+            async with turns, self._free:
+                if not self._is_open:
+                    raise HTTPException(503, ENDS)
                 if await gone():
                     return None
                 executor = self._executor
                 try:
                     return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
                 except BrokenProcessPool:
+                    if not self._is_open:
+                        raise HTTPException(503, ENDS) from None
                     if self._executor is executor:
                         executor.shutdown(wait=False)
                         self._executor = self._started()
                     text = "the process that planned this was ended: try again, or plan less at once"
                     raise HTTPException(503, text) from None
         finally:
-            self._waiting -= 1
+            self._waiting[client] -= 1
+            self._waiting += Counter()  # forgets clients without requests
 
     def close(self) -> None:
-        """End the processes."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """End the processes at once; whoever waits is told so."""
+        self._is_open = False
+        processes = [*(self._executor._processes or {}).values()]  # pyright: ignore[reportPrivateUsage]
+        for process in processes:
+            process.kill()
+        self._executor.shutdown(wait=False)
+
+
+class Server(uvicorn.Server):
+    """A server that does not wait for the answers in its queue when it is told to end."""
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        self.config.app.state.pool.close()  # pyright: ignore[reportFunctionMemberAccess, reportAttributeAccessIssue]
+        await super().shutdown(sockets)
 
 
 FIRST = "qwen3_235b_gb200_128k"
@@ -139,9 +171,11 @@ def make(names: Sequence[str], processes: int) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         app.state.pool = Pool(processes)
-        await app.state.pool.warm()
-        yield
-        app.state.pool.close()
+        try:
+            await app.state.pool.warm()
+            yield
+        finally:
+            app.state.pool.close()
 
     return Starlette(routes=routes, middleware=[Middleware(_Headers), hosts], lifespan=lifespan)
 
@@ -210,8 +244,9 @@ async def _asked(request: Request, **kinds: type) -> dict[str, Any]:
 
 async def _worked(request: Request, function: Callable[..., Any], *arguments: Any) -> Any:
     pool: Pool = request.app.state.pool
+    client = request.client.host if request.client else ""
     try:
-        return await pool.ask(request.is_disconnected, function, *arguments)
+        return await pool.ask(client, request.is_disconnected, function, *arguments)
     except HTTPException:
         raise
     except Exception:

@@ -7,7 +7,11 @@ machine.
 from __future__ import annotations
 
 import io
+import multiprocessing
+import os
 import resource
+import signal
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Sequence
@@ -44,6 +48,21 @@ NARROWEST = 40
 GRACE = 5
 """CPU seconds beyond SECONDS after which the kernel ends a process that did not stop."""
 CLIENT = Client(completion_markdown=True)
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it ends, even by SIGKILL, which the executor's queue does not show.
+
+    Ctrl-C is for that one."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def begin() -> None:

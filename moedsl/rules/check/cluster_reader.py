@@ -11,13 +11,13 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.facts import secrets
 from moedsl.lang import ast
 from moedsl.rules import blocks, launch_variables
 from moedsl.rules.check import cluster_facts
 from moedsl.rules.check.cluster_facts import Cluster, Kind
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
+from moedsl.support import secrets
 from moedsl.support.diagnostics import Diagnostic, error, suggest
 from moedsl.support.source import Span
 

@@ -8,7 +8,6 @@ sbatch, `derive pod.NAME` a setting of pods, and `env NAME` a variable of every 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from moedsl.rules.recipe_scope import field_types
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
+from moedsl.support.resources import xdg_folder
 from moedsl.support.source import of_stdlib
 
 SUBJECT = "launch"
@@ -123,7 +123,7 @@ class Known:
 
 def user_file() -> Path:
     """Return the path of the user's file: ``~/.config/moedsl/clusters.moe``, or below XDG_CONFIG_HOME."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "moedsl" / "clusters.moe"
+    return xdg_folder("XDG_CONFIG_HOME", ".config") / "moedsl" / "clusters.moe"
 
 
 def known(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:

@@ -186,8 +186,9 @@ def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
 def _of_another_type(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnostic]:
     """Refuse a value that the field cannot hold, because building the recipe on the cluster would fail."""
     path, choices = field.path, [*CHOICES.get(field.path, ())]
-    takes = fields.refused(field.type, value) if not choices else None if value in choices else ", ".join(choices)
-    words = [w for w in choices or fields.choices(field.type) if isinstance(w, str)]
+    accepted = fields.accepted(field)
+    takes = fields.refused(accepted, value) if not choices else None if value in choices else ", ".join(choices)
+    words = [w for w in choices or fields.choices(accepted) if isinstance(w, str)]
     if takes is None or (type(value) is type(field.default) and value == field.default and not choices):
         return
     if not choices and not fields.is_writable(field.type):
@@ -210,7 +211,7 @@ def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
     # The strings in a literal value
     items = value.items if isinstance(value, ast.List) else (value,)
     for text in (i for i in items if isinstance(i, ast.String)):
-        from moedsl.facts import secrets
+        from moedsl.support import secrets
 
         what = secrets.value_kind(text.value)
         if what is not None:

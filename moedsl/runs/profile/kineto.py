@@ -31,6 +31,11 @@ MOST = 64
 """The most devices of one process."""
 EVERY = 1 << 16
 """Events between two calls of `progress`."""
+MOST_OPERATIONS, MOST_RANGES, MOST_EVENTS = 4_000_000, 12_000_000, 40_000_000
+"""After so many operations of devices, ranges and launches of the host, or events of any kind, reading stops."""
+MOST_STEPS = 10_000
+MOST_NAMES, LONGEST_NAME = 1 << 18, 1 << 12
+"""The most different names, and the most characters of each that are kept."""
 
 IsStep = Callable[[str], bool]
 
@@ -42,6 +47,8 @@ def read(name: str, stream: TextIO, is_step: IsStep, progress: Callable[[], obje
         found.add(event)
         if n % EVERY == 0:
             progress()
+            if found.is_cut(n):
+                break
     found.join()
     return [*found.traces(name)]
 
@@ -52,8 +59,8 @@ class _Events:
 
     is_step: IsStep
     entries: dict[str, Any] = field(factory=dict)
-    names: Numbered = field(factory=Numbered)
-    threads: Numbered = field(factory=Numbered)
+    names: Numbered = field(factory=lambda: Numbered(most=MOST_NAMES))
+    threads: Numbered = field(factory=lambda: Numbered(most=MOST_NAMES))
     kernels: Spans = field(factory=Spans)
     correlations: array[int] = field(factory=lambda: array("q"))
     groups: array[int] = field(factory=lambda: array("i"))
@@ -62,7 +69,7 @@ class _Events:
     """For each kernel, the index of its device."""
     devices: Numbered = field(factory=Numbered)
     """Devices as (Kineto's process of an operation, device in its arguments)."""
-    collectives: Numbered = field(factory=lambda: Numbered([("", "")], {("", ""): 0}))
+    collectives: Numbered = field(factory=lambda: Numbered([("", "")], {("", ""): 0}, MOST_NAMES))
     launched: Spans = field(factory=Spans)
     launches: array[int] = field(factory=lambda: array("q"))
     """The correlation id of each span in `launched`."""
@@ -73,6 +80,16 @@ class _Events:
     """Spans given as two events, `B` at the start and `E` at the end, each as (thread, time, columns, row). For `B`,
     the row is the span's index in the columns; for `E`, both are None."""
     warnings: tuple[str, ...] = ()
+    stopped: bool = False
+    """Whether the file has more events than were read."""
+
+    def is_cut(self, events: int) -> bool:
+        """Whether to stop reading after so many events; raises Malformed if no device's operation has come."""
+        ranges = len(self.host) + len(self.launched) + len(self.halves)
+        self.stopped = len(self.kernels) >= MOST_OPERATIONS or ranges >= MOST_RANGES or events >= MOST_EVENTS
+        if self.stopped and not len(self.kernels):
+            raise Malformed(f"its first {events:,} events are none of a device")
+        return self.stopped
 
     def about(self, key: str, value: Any) -> None:
         if key == "schemaVersion" and value not in (SCHEMA, str(SCHEMA)):
@@ -89,6 +106,8 @@ class _Events:
                 thread = self.threads((event.get("pid"), event.get("tid")))
                 spans = self._add({**event, "dur": 0}) if phase == "B" else None
                 self.halves.append((thread, at, spans, len(spans or ()) - 1 if phase == "B" else None))
+        except Malformed:
+            raise
         except (KeyError, TypeError, ValueError, OverflowError):
             raise Malformed("an event has a time, a thread or a correlation that is none") from None
 
@@ -98,7 +117,7 @@ class _Events:
         args: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
         guessed = "cuda_runtime" if "correlation" in args else "cpu_op"
         guessed = "kernel" if any(name in args for name in DEVICE_ONLY) else guessed
-        kind, name = str(event.get("cat") or guessed).lower(), str(event.get("name", ""))
+        kind, name = str(event.get("cat") or guessed).lower(), str(event.get("name", ""))[:LONGEST_NAME]
         place: tuple[Any, ...] = (event.get("pid"), event.get("tid"))
         if kind in KERNELS:
             self.correlations.append(int(args.get("correlation", UNKNOWN)))
@@ -114,6 +133,8 @@ class _Events:
         elif kind in HOST or (kind == "python_function" and name.startswith(MODULE)):
             if self.is_step(name):
                 self.steps.append(len(self.host))
+                if len(self.steps) > MOST_STEPS:
+                    raise Malformed(f"it has more than {MOST_STEPS:,} steps")
             spans = self.host
         else:
             return None
@@ -192,12 +213,15 @@ class _Events:
         known = [p for p in of if isinstance(p, dict)] if isinstance(of, list) else []
         mine = [p for p in known if p.get("id") == device] or known
         h = self.host
-        ranges = (Range(self.names.values[h.name[i]], h.start[i], h.end[i]) for i in self.steps)
+        ranges = sorted((h.start[i], h.end[i], self.names.values[h.name[i]]) for i in self.steps)
+        if self.stopped:  # not all operations of the last step are read
+            last = int(operations["start"][-1])
+            ranges = [r for r in ranges if r[1] <= last][:-1]
         return Trace(
             name=label, tool="PyTorch profiler", rank=rank, world=world,
             device=str(mine[0].get("name", "")) if mine else "",
-            ranges=tuple(sorted(ranges, key=lambda r: r.start)), on_cpu=not len(self.kernels),
-            warnings=self.warnings, **operations,
+            ranges=tuple(Range(text, start, end) for start, end, text in ranges), on_cpu=not len(self.kernels),
+            warnings=self.warnings, is_cut=self.stopped, **operations,
         )  # fmt: skip
 
     def _sorted(

@@ -10,12 +10,12 @@ import gzip
 import io
 import shutil
 import sqlite3
-import subprocess
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from moedsl.runs.profile.budget import budget
 from moedsl.runs.profile.json_stream import Malformed, Truncated
 from moedsl.runs.profile.steps import COMPUTE, Classes
 from moedsl.runs.profile.trace import UNKNOWN, Trace
+from moedsl.support import children
 from moedsl.support.diagnostics import Diagnostic, Label, error, warning
 from moedsl.support.foreign import Until, refused
 from moedsl.support.source import Span
@@ -56,10 +57,12 @@ def reports(path: Path, classes: Classes, said: Said) -> tuple[list[Json], list[
             known, middle = float(np.mean(t.launched != UNKNOWN)), float(np.median(t.end - t.start))
             few = f"the trace has the launch of {known:.0%} of the operations"
             long = f"half of the operations last more than {middle / 1e6:,.0f} ms"
-            limits = (
+            limits: tuple[tuple[bool, str], ...] = (
                 (known < ENOUGH, f"{few}: why the GPU was idle before others is unknown"),
                 (middle > LONG, f"{long}: if the file counts nanoseconds instead of microseconds, {THOUSANDTH}"),
             )
+            read = f"{counted(len(t.start), 'operation', ',')} with {counted(len(of.windows), 'step')} were read"
+            limits += ((t.is_cut, f"{read}, and the file has more: record fewer steps to see them all"),)
             remarks = [*t.warnings, *(text for holds, text in limits if holds and not t.on_cpu)]
             about = {"trace": t.name, "tool": t.tool, "rank": t.rank, "world": t.world, "device_name": t.device}
             fine.append(about | {"on_cpu": t.on_cpu, "remarks": remarks} | budget(t, of, classes))
@@ -168,7 +171,7 @@ def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
                 out = Path(folder, path.stem + ".sqlite")
                 said(f"exporting {path.name} with nsys")
                 command = [nsys, "export", "--type", "sqlite", "-o", str(out), str(path)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                done = children.run(command, stdout=PIPE, stderr=PIPE)
                 if done.returncode or not out.exists():
                     last = (done.stderr or done.stdout).strip().splitlines()[-1:]
                     return error("profile.no_nsys:failed", place, path=path, said=last, by_hand=by_hand)

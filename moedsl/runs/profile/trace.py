@@ -19,6 +19,8 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
+from moedsl.runs.profile.json_stream import Malformed
+
 Ints = NDArray[np.int64]
 UNKNOWN = -1
 """Stands for an unknown launch, range or process group."""
@@ -64,20 +66,25 @@ class Trace:
     """Whether the operations are the host's own, because no device was traced."""
     warnings: tuple[str, ...] = ()
     """Warnings about the trace, such as events that its tool lost."""
+    is_cut: bool = False
+    """Whether the file has more operations than are read."""
 
 
 @define
 class Numbered:
-    """Numbers distinct values in the order of their first use."""
+    """Numbers distinct values in the order of their first use; raises Malformed for more than `most`."""
 
     values: list[Any] = field(factory=list)
     known: dict[Hashable, int] = field(factory=dict)
+    most: int = 1 << 22
 
     def __call__(self, value: Hashable) -> int:
         at = self.known.get(value)
         if at is None:
             at = self.known[value] = len(self.values)
             self.values.append(value)
+            if at >= self.most:
+                raise Malformed(f"it has more than {self.most:,} different names, threads or process groups")
         return at
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
 
 FORMATS = {
     r"\bhf_[A-Za-z0-9]{30,}": "a Hugging Face token",
@@ -16,8 +17,8 @@ FORMATS = {
     r"\bxox[abeprs]-[\w-]{10,}": "a Slack token",
     r"\bA[KS]IA[0-9A-Z]{16}": "an AWS access key",
     r"\bAIza[\w-]{35}": "a Google API key",
-    r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}": "a JSON web token",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY": "a private key",
+    r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}(?:\.[\w-]+)?": "a JSON web token",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY[^\"\n]*": "a private key",
     r"://[^/\s:@]+:[^/\s@]+@": "an address with a password",
 }
 """The published formats of tokens, with their names."""
@@ -45,6 +46,35 @@ def value_kind(text: str) -> str | None:
     if known is None and not _DIGEST.search(text) and any(map(_is_random, _WORD.findall(text))):
         return "a long random string"
     return known
+
+
+_TOKEN = "|".join(FORMATS)
+_GIVEN = r"\b(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+)=(?P<value>[^\s,$\"'<>.][^\s,\"'<>]*)"
+"""A variable with its value in any text; a value such as ``$HF_TOKEN`` is none."""
+_STATED = r"\b(?P<name>\w+)(?=[ \t]*=?[ \t]*(?:\"(?P<value>[^\"\n]*)|(?<=[ \t])(?P<word>[^\s;,{}\[\]\"=]+)))"
+"""A name with the value that a program gives it."""
+_KEPT = 3
+"""How many characters of a token stay readable."""
+
+
+def masked(text: str) -> str:
+    """Replace tokens, and values of variables with names of secrets, by asterisks; the length stays the same."""
+    spans = [(m.start() + _KEPT, m.end()) for m in re.finditer(_TOKEN, text)]
+    return _hidden(text, spans + [m.span("value") for m in re.finditer(_GIVEN, text) if is_secret_name(m["name"])])
+
+
+def masked_line(line: str) -> str:
+    """Mask also string literals of a program that look like secrets, and what it gives a name of a secret."""
+    spans = [m.span(1) for m in re.finditer(r'"([^"\n]*)', line) if value_kind(m[1])]
+    stated = (m for m in re.finditer(_STATED, line) if is_secret_name(m["name"]))
+    spans += [m.span("value" if m["word"] is None else "word") for m in stated]
+    return masked(_hidden(line, spans))
+
+
+def _hidden(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    for start, end in spans:
+        text = text[:start] + "*" * (end - start) + text[end:]
+    return text
 
 
 def is_secret_name(name: str) -> bool:
