@@ -211,7 +211,7 @@ def compile(
         return Compiled(diagnostics=found)
     from moedsl.emit.artifact import files_of_runs
 
-    result = _compiled(source, like, _within(seconds, memory_mb))
+    result = _compiled(source, like, _within(seconds, memory_mb), "recipe")
     found = tuple(result.diagnostics)
     if result.failed:
         return Compiled(diagnostics=found, sources=result.sources)

@@ -55,7 +55,8 @@ class Result:
     run: str | None = None
     """The run to compile; None for all runs in the file."""
     asks: str = "plans"
-    """plans; page: plans without what a page does not print; diagnostics: only the plans that a diagnostic needs."""
+    """plans; recipe: plans that become recipes, so a model without a bridge is an error; page: plans without what a
+    page does not print; diagnostics: only the plans that a diagnostic needs."""
 
     @property
     def failed(self) -> bool:
@@ -118,6 +119,8 @@ def _check(r: Result, _: Progress) -> None:
     if r.module is None:
         return
     r.programs, diagnostics = check(r.module, r.library, r.below.items if r.below else (), r.target)
+    if r.asks == "recipe":
+        diagnostics = [evolve(d, severity="error") if d.id == "check.no_bridge" else d for d in diagnostics]
     half_read = r.failed
     # A file of declarations, such as a team's rules, is for others to use, unless the runs that it uses go unread
     no_run = r.asks == "diagnostics" and r.module.items and r.module.run is None and not r.library.unused

@@ -15,7 +15,7 @@ import attrs
 from attrs import NOTHING
 
 from moedsl.bridge.importer.families import FAMILIES
-from moedsl.bridge.importer.known import UNSUPPORTED
+from moedsl.bridge.importer.known import ARCHITECTURES, UNSUPPORTED
 from moedsl.bridge.megatron_lm import arguments, configuration
 from moedsl.cli.arguments import COMMANDS, EXAMPLES, GROUPS, STARTS
 from moedsl.compiler import load_stdlib
@@ -34,6 +34,11 @@ from moedsl.rules.documents import Claim, Document
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 
+TRIED = {
+    ARCHITECTURES[json.loads(file.read_text(encoding="utf-8"))["architectures"][0]][0]
+    for file in (Path(__file__).parents[1] / "tests" / "data" / "families").glob("*/config.json")
+}
+"""Families without a model in the library, of which a test hands a configuration to Bridge."""
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = {
     "plan": "plan.md", "check": "language.md", "what-if": "questions.md", "data": "language.md#data",
@@ -229,14 +234,17 @@ Megatron builds them. `moedsl models add config.json` writes the declaration of 
 """
 WAYS = f"""## Families
 
-A family is the `model_type` of the `config.json`. Releases of Megatron Bridge with the same answers share a row.
+A family is the `model_type` of the `config.json`, unless the class in `architectures`, by which Bridge finds it, is
+another family's. Releases of Megatron Bridge with the same answers share a row.
 *Bridge*: these releases have a bridge for it. *Verified*: Bridge builds the plan's recipe, and each stage has the
 parameters that are counted. *Rehearsed*: a small model of it trains on a CPU, with Megatron Bridge {RELEASE} alone.
-`moedsl models add` refuses a family that is not imported with the remark.
+`moedsl models add` refuses a family that is not imported with the remark; for one that no release bridges, it says the
+`model` block that plans it *by hand*. `compile` and `run` refuse a model without a bridge.
 """
 REMARKS = {
     "deepseek_v2": "deprecated: Megatron Bridge 0.7.0 removes it (bridge models/_deprecation.py:30)",
     "minimax_m3_vl": "its language model, with full attention in each layer",
+    "ernie4_5_moe": "routed by a sigmoid, the published models by a softmax (bridge models/ernie/ernie_45_bridge.py)",
     "step3p5": "with a gate as wide as each head in place of a number, and without MTP",
 }
 """What a reader should know of a family that Bridge builds."""
@@ -301,7 +309,8 @@ def _by_release(name: str, models: Sequence[Model]) -> list[list[str]]:
 
 def _refused(name: str) -> list[list[str]]:
     refused = UNSUPPORTED[name]
-    cells = [[_bridged(name, r), "no", "no", "no", "no", refused.why] for r in RELEASES]
+    by_hand = "no" if refused.bridge else "by hand"
+    cells = [[_bridged(name, r), "no", by_hand, "no", "no", refused.why] for r in RELEASES]
     return _merged([code(name), refused.models], cells)
 
 
@@ -322,19 +331,21 @@ def _imported(name: str, models: Sequence[Model], release: Release) -> list[str]
     bridged, family = _bridged(name, release), of_family(name)
     reasons = {m.name: families.why_unbuilt(m, release.bridge) for m in models}
     refused = {n: why for n, why in reasons.items() if why is not None}
-    tried = "yes" if len(refused) < len(models) else "no"
+    alone = name in TRIED and bridged == "yes" and release == RELEASES[-1]
+    tried = "yes" if alone or len(refused) < len(models) else "no"
     planned = "no" if refused and tried == "no" else "yes"
     rehearsed = "no"
     if release == RELEASES[-1]:
-        rehearsed = "on GPUs only" if family.hybrid else "its language model" if family.vision and models else tried
-    remark = _remark(bridged, models, refused) or REMARKS.get(name, "")
+        shown = "its language model" if family.vision else tried
+        rehearsed = "on GPUs only" if family.hybrid else shown if models else "no"
+    remark = ("" if alone else _remark(bridged, models, refused)) or REMARKS.get(name, "")
     return [bridged, "yes", planned, tried, rehearsed, remark]
 
 
 def _remark(bridged: str, models: Sequence[Model], refused: Mapping[str, str]) -> str:
     """Say what is refused, or why no test hands the family to Bridge."""
     if not models:
-        return "no model of it is in the library" if bridged == "yes" else "no bridge for it: recipes are refused"
+        return "no model of it is in the library" if bridged == "yes" else "no bridge for it: no recipe is built"
     whole = len(refused) == len(models)
     return "; ".join(dict.fromkeys(why if whole else f"{code(name)}: {why}" for name, why in refused.items()))
 

@@ -18,7 +18,7 @@ from lark import Lark, Token, Tree
 from moedsl.lang.keywords import keywords
 from moedsl.support.resources import grammar_file
 
-LEXICAL = {"NAME": "name", "NUMBER": "number", "WORD": "word", "VERSION": "version"}
+LEXICAL = {"NAME": "name", "NUMBER": "number", "WORD": "word", "VERSION": "version", "HUB": "hub"}
 """Terminals that src/scanner.c finds, and the one rule of each."""
 SCANNED = {"LPAREN": "(", "RPAREN": ")", "LBRACKET": "[", "RBRACKET": "]"}
 """Brackets belong to the scanner too: it ignores newlines between them."""

@@ -13,6 +13,7 @@ module.exports = grammar({
     $._scanned_number,
     $.word,
     $.version,
+    $.hub,
     $._newline,
     $._continuation,
     $._lparen,
@@ -118,9 +119,9 @@ module.exports = grammar({
       $.for_stmt,
     ),
 
-    bare_stmt: $ => seq($.name, optional(seq(scanned($._x_word, 'x'), $.number))),
+    bare_stmt: $ => choice(seq($.name, optional(seq(scanned($._x_word, 'x'), $.number))), $.hub),
 
-    model_stmt: $ => seq(scanned($._model_word, 'model'), $.name),
+    model_stmt: $ => seq(scanned($._model_word, 'model'), choice($.name, $.hub, $.string)),
 
     hardware_stmt: $ => seq(
       scanned($._hardware_word, 'hardware'),

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from attrs import evolve, frozen
 
 from moedsl.facts.facts import Model
-from moedsl.facts.fields import data, fields, provided
+from moedsl.facts.fields import data, fields, provided, versions
 from moedsl.facts.releases import BY_VERSION
 from moedsl.facts.symbols import FINE_TUNES
 from moedsl.facts.values import Call
@@ -65,6 +65,10 @@ _FAMILIES = {
     "step3p5": Family(mtp="other"),  # bridge models/stepfun/step35_bridge.py:390
     "minimax_m3_vl": Family(language="to_text_provider"),  # bridge recipes/minimax/h100/minimax_m3.py:43
     "kimi_k2": Family(remote_code=True),  # bridge recipes/kimi/h100/kimi_k2.py:99
+    # transformers has none of these; the published `model_type` of Ling 2 is bailing_moe
+    "bailing_moe_v2": Family(remote_code=True),
+    "sarvam_mla": Family(remote_code=True),
+    "sarvam_moe": Family(remote_code=True),
 }
 
 
@@ -151,11 +155,23 @@ def unsaid_preprocessing(hub: bool) -> str:
     return "chat" if hub else "prompts"
 
 
+def bridging(kind: str) -> list[str]:
+    """Return the releases that have a bridge for a family, oldest first."""
+    return [version for version in versions() if kind in data(version)["families"]]
+
+
+def known(bridge: str) -> list[str]:
+    """Return the families that a release has a bridge for."""
+    return list(data(bridge)["families"])
+
+
 def why_unbuilt(model: Model, bridge: str) -> str | None:
     """Return why a release cannot build a model: its own message or the part it omits; None if it can or if unknown."""
     refused = data(bridge)["unbuilt"].get(model.hf)
     if refused is not None:
         return refused
+    if model.family not in data(bridge)["families"] and bridging(model.family):
+        return f"it has no bridge for {model.family}"
     if model.indexer_every > 1 and "model.dsa_indexer_topk_freq" not in fields(bridge):
         return "it builds an indexer in each layer, where layers of the model share the keys of one"
     if model.sandwich_norms and not BY_VERSION[bridge].gemma4_inputs:

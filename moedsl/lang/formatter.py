@@ -7,7 +7,8 @@ and `cite` on a separate line.
 
 from __future__ import annotations
 
-from itertools import groupby
+import re
+from itertools import groupby, takewhile
 
 from attrs import define, field
 
@@ -133,12 +134,23 @@ class _Reader:
                 continue
             depth += (word.text in ("(", "[")) - (word.text in (")", "]"))
             near = self.at > 0 and self.words[self.at - 1].kind not in ("space", "newline")
+            names = not out or [w.text for w in out] == ["model"]
+            word = (self.hub() if names else None) or word
             self.at += 1
             inner = self.block() if word.text == "{" else None
             text = canonical_number(word.text) if word.kind == "number" else word.text.rstrip()
             out.append(_Word(word.kind, text, broken, near, inner))
             broken = False
         return out
+
+    def hub(self) -> Lexeme | None:
+        """Return the id of a model of Hugging Face that starts here as one word, and go to its last part."""
+        parts = list(takewhile(lambda w: w.kind in ("word", "number", "op", "other"), self.words[self.at :]))
+        text = "".join(w.text for w in parts)
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", text):
+            return None
+        self.at += len(parts) - 1
+        return Lexeme("word", text, parts[0].start)
 
 
 def _rows(entries: list[_Line], indent: int) -> list[str]:

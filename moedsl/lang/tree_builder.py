@@ -83,6 +83,11 @@ def _name(b: Builder, c: Sequence[Any]) -> ast.Name:
     return ast.Name(str(c[0]), b.span(c))
 
 
+def _model(b: Builder, c: Sequence[Any]) -> ast.ModelStmt:
+    name = c[1]
+    return ast.ModelStmt(ast.Name(name.value, name.span) if isinstance(name, ast.String) else name, b.span(c))
+
+
 def _string(b: Builder, c: Sequence[Any]) -> ast.String:
     def unescape(match: re.Match[str]) -> str:
         if match[1] not in _ESCAPES:
@@ -188,7 +193,7 @@ _BINARY: Rule = lambda b, c: ast.Binary(" ".join(c[1:-1]), c[0], c[-1], b.span(c
 RULES: dict[str, Rule] = {
     "module": lambda b, c: ast.Module(_nodes(c), b.span(c) if c else Span(b.file, 0, 0)),
     "bare_stmt": _pick(ast.BareStmt, 0, 2),
-    "model_stmt": _pick(ast.ModelStmt, 1),
+    "model_stmt": _model,
     "hardware_stmt": _pick(ast.HardwareStmt, 1, 3),
     "seq_stmt": _pick(ast.SeqStmt, 1),
     "batch_stmt": _pick(ast.BatchStmt, 1),
@@ -247,6 +252,6 @@ RULES: dict[str, Rule] = {
     "number": _number,
     "string": _string,
     "bool": lambda b, c: ast.Bool(str(c[0]) == "true", b.span(c)),
-    **dict.fromkeys(("name", "word", "first_name"), _name),
+    **dict.fromkeys(("name", "hub", "word", "first_name"), _name),
     "version": lambda b, c: ast.String(str(c[0]), b.span(c)),
 }

@@ -15,6 +15,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
+from moedsl.cost import parameters
 from moedsl.emit import megatron_lm as emit
 from moedsl.facts.facts import Model
 from moedsl.facts.families import family
@@ -23,7 +24,7 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.in_job.chain import COMPLETE
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
-from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.diagnostics import Diagnostic, error, note
 
 RUNDIR = "/nemo_run"
 """NeMo-Run replaces this path everywhere in a script if the job has no container (nemo_run
@@ -378,10 +379,17 @@ def weights_refusals(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
     return [error("launch.weights:cluster", cluster=cluster.name, hub_weights=plan.hub_weights)]
 
 
-def import_job(job: Job) -> Job:
-    """Make the job that imports the weights of a run."""
+def import_job(job: Job, model: Model) -> Job:
+    """Make the job that imports the weights of a run. It compares the node's memory with the weights in BF16, which one
+    process holds (bridge models/conversion/auto_bridge.py:1389)."""
     wanted = {"action": "import", "model": job.plan.hub_weights, "folder": job.plan.set[FIELD]}
-    return _conversion(job, wanted)
+    return _conversion(job, {**wanted, "bytes": 2 * parameters.unique(model)})
+
+
+def memory_of_import(job: Job) -> Diagnostic:
+    """Say how much host memory a job needs that imports weights."""
+    size = json.loads(job.payload.files[WANTED])["bytes"]
+    return note("launch.weights_memory", hub_weights=job.plan.hub_weights, size=f"{size / 1e12:,.2f}")
 
 
 def export_job(job: Job, checkpoint: str, folder: str) -> Job:

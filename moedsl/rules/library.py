@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,18 @@ class Library:
         named = self.models[model], self.hardware[hardware]
         needed = [i.span for i in self.own if isinstance(i, ast.CalibrationDecl) or i in named]
         return "\n".join(self.sources[at.file].text[at.start : at.end] for at in needed)
+
+    def called(self, name: str) -> str:
+        """Return the name of the model with a Hugging Face id, which ignores case; any other name as it is."""
+        if "/" not in name:
+            return name
+        return next((n for n, id in self.hubs() if id.lower() == name.lower()), name)
+
+    def hubs(self) -> Iterator[tuple[str, str]]:
+        """Yield the name of each model with its Hugging Face id."""
+        for name, decl in self.models.items():
+            entries = (e for e in decl.facts if isinstance(e, ast.FactEntry) and e.name.id == "hf")
+            yield from ((name, e.value.value) for e in entries if isinstance(e.value, ast.String))
 
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
         """Return the facts of a declared model."""

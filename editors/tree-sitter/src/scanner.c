@@ -13,6 +13,7 @@ enum Token {
   SCANNED_NUMBER,
   PLAIN_WORD,
   PLAIN_VERSION,
+  PLAIN_HUB,
   NEWLINE,
   CONTINUATION,
   LPAREN,
@@ -212,10 +213,27 @@ static void read_name(TSLexer *lexer, Run *run) {
   }
 }
 
+static bool is_hub(int32_t c) { return is_word(c) || c == '.' || c == '-'; }
+
+// The rest of ORG/NAME; without a slash and a word after it, the end stays where it was marked.
+static bool read_hub(TSLexer *lexer) {
+  while (is_hub(lexer->lookahead)) lexer->advance(lexer, false);
+  if (lexer->lookahead != '/') return false;
+  lexer->advance(lexer, false);
+  if (!is_word(lexer->lookahead)) return false;
+  while (is_hub(lexer->lookahead)) {
+    bool ends = is_word(lexer->lookahead);
+    lexer->advance(lexer, false);
+    if (ends) lexer->mark_end(lexer);
+  }
+  return true;
+}
+
 static bool scan_word(TSLexer *lexer, const bool *valid) {
   Run run = {{0}, 0};
   bool starts_name = is_start(lexer->lookahead);
   read_name(lexer, &run);
+  if (valid[PLAIN_HUB] && !(valid[PLAIN_WORD] && valid[PLAIN_VERSION]) && read_hub(lexer)) return emit(lexer, PLAIN_HUB);
   const Word *word = find(&run);
   if (word != NULL && valid[word->token]) return emit(lexer, word->token);
   if (starts_name && valid[PLAIN_NAME] && (word == NULL || !word->reserved)) return emit(lexer, PLAIN_NAME);

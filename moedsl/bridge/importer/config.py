@@ -17,8 +17,9 @@ from typing import Any
 import attrs
 from attrs import evolve, frozen
 
+from moedsl.bridge.importer import unbridged
 from moedsl.bridge.importer.families import FAMILIES, FLAT, PLUMBING
-from moedsl.bridge.importer.known import HARMLESS, NAMES, REVISIONS, SIGNS, UNSUPPORTED
+from moedsl.bridge.importer.known import ARCHITECTURES, HARMLESS, NAMES, REVISIONS
 from moedsl.bridge.importer.layers import Fields, Pattern, Rule, Value, show
 from moedsl.bridge.importer.rules import Check, Const, Family, Int, OfMtp, OfText, Repeated, Times
 from moedsl.facts.facts import Model, Vision
@@ -46,7 +47,8 @@ def add(
 
     `hf` is the Hugging Face id. By default it comes from the path in the hub's cache, which also gives the commit; else
     from the file (`_meta.hf_id`, `_name_or_path`); else from the names of file and folder (``ORG--NAME/config.json``,
-    ``ORG__NAME.json``); else it is the absolute path of the folder of a ``config.json``. `name` defaults to the
+    ``ORG__NAME.json``); else it is the absolute path of a folder, that of a ``config.json`` or one with the name of the
+    file, and a warning says so. `name` defaults to the
     stdlib's name for the id, else to one made from the id's last component. `ignored` are unknown fields that the user
     knows to change nothing; `known` are the names of models that are declared already.
     """
@@ -57,10 +59,13 @@ def add(
     place = _CACHED.search(path.absolute().as_posix())
     cached, commit = (place[1].replace("--", "/", 1), place[2]) if place else (None, None)
     hf = hf or cached or _id_of(whole, path)
+    said = list[Diagnostic]()
     if hf is None:
-        return None, (error("import.no_id", path=path),)
+        whole_path = path.resolve()
+        hf = str(whole_path.parent if path.name == "config.json" else whole_path.with_suffix(""))
+        said.append(warning("import.no_id", path=path, hf=hf))
     declared, found = declaration(whole, name, hf, commit if hf == cached else None, ignored, known)
-    return declared, tuple(evolve(d, labels=_labels(d, source)) for d in found)
+    return declared, tuple(evolve(d, labels=_labels(d, source)) for d in (*(said if declared else ()), *found))
 
 
 def declaration(
@@ -86,12 +91,12 @@ def declaration(
         found.append(error("import.bad_name", name=show(name), possible=derived_name(name)))
     if not hf or re.search(r'["\\\x00-\x1f#]', hf):
         found.append(error("import.bad_id", hf=show(hf)))
-    family = inner.get("model_type")
-    named = FLAT.get(family, family) if isinstance(family, str) else ""
+    named, said_by = _family(inner)
     table = FAMILIES.get(named)
     if table is None:
-        return None, (*found, *_unknown_family(inner))
-    if named != family:
+        refused = unbridged.unknown_family(inner) or unbridged.no_bridge(inner, named, name, hf)
+        return None, (*found, refused)
+    if said_by == "model_type" and named != inner["model_type"]:
         table = evolve(table, language=())
     facts, vision, problems = _read_facts(inner, table, ignored)
     for key in ignored:
@@ -103,8 +108,9 @@ def declaration(
     revision = (commit, 'config "the commit of its folder in the hub\'s cache"') if commit else REVISIONS.get(hf)
     warned = [warning("import.built_in", name=name)] if name in known else []
     if not table.bridge:
-        warned.append(warning("import.no_bridge", family=named, values={"field": "model_type", "value": named}))
-    return write(name, hf, revision, named, table.notes, facts, vision), tuple(warned)
+        warned.append(warning("import.no_bridge:family", family=named, values={"field": "model_type", "value": named}))
+    warned += _unregistered(inner, named) if table.bridge and not table.language else []
+    return write(name, hf, revision, named, table.notes, facts, vision, said_by), tuple(warned)
 
 
 def derived_name(hf: str) -> str:
@@ -177,7 +183,7 @@ def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Check, ...], 
     fields.problems[:] = list({(d.id, d.message): d for d in fields.problems}.values())
     fields.known.update(HARMLESS)
     for key in fields.unknown():
-        sign, value, path = _sign(key), show(fields.config[key]), fields.path + key
+        sign, value, path = unbridged.sign(key), show(fields.config[key]), fields.path + key
         if sign:
             fields.refuse("import.unknown_field", key, f"{value}: {sign}")
         elif path not in ignored:
@@ -233,28 +239,31 @@ def _sane(facts: Facts, fields: Fields) -> list[Diagnostic]:
     return fields.problems[before:]
 
 
-def _unknown_family(config: Mapping[str, Any]) -> list[Diagnostic]:
-    family, fields = config.get("model_type"), Fields(config)
-    known = f"supported: {', '.join(FAMILIES)}"
-    if "model_type" not in config:
-        fields.refuse("import.missing_field", "model_type", "missing: it names the architecture", help=known)
-    elif not isinstance(family, str):
-        fields.refuse("import.wrong_type", "model_type", f"expected a string, got {show(family)}", help=known)
-    else:
-        why = UNSUPPORTED[family].why if family in UNSUPPORTED else "unsupported model_type"
-        fields.refuse("import.unknown_model", "model_type", f"{show(family)}: {why}", help=known)
-    nested = config.get("text_config")
-    text = Fields(nested if isinstance(nested, Mapping) else {}, "text_config.", problems=fields.problems)
-    for part in (fields, text):
-        for key in part.unknown():
-            sign = _sign(key)
-            if sign and part.config[key]:
-                part.refuse("import.unknown_field", key, f"{show(part.config[key])}: {sign}")
-    return fields.problems
+def _family(config: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the family of a configuration, and the key that names it.
+
+    Megatron Bridge picks a bridge by the class in `architectures` (models/conversion/auto_bridge.py:1936). Several
+    families may share it, and then `model_type` says which.
+    """
+    kind = config.get("model_type")
+    of = next((ARCHITECTURES[c] for c in _classes(config) if c in ARCHITECTURES), ())
+    if not of or kind in of:
+        return (FLAT.get(kind, kind) if isinstance(kind, str) else ""), "model_type"
+    return of[0], "architectures"
 
 
-def _sign(key: str) -> str | None:
-    return next((why for pattern, why in SIGNS if re.fullmatch(pattern, key)), None)
+def _classes(config: Mapping[str, Any]) -> list[str]:
+    stated = config.get("architectures")
+    return [c for c in stated if isinstance(c, str)] if isinstance(stated, list) else []
+
+
+def _unregistered(config: Mapping[str, Any], family: str) -> list[Diagnostic]:
+    """Warn of classes for which Megatron Bridge has registered no bridge, although it has one for the family."""
+    classes = _classes(config)
+    if not classes or any(c in ARCHITECTURES for c in classes):
+        return []
+    right = next(name for name, of in ARCHITECTURES.items() if family in of)
+    return [warning("import.no_bridge:class", name=classes[0], family=family, right=right)]
 
 
 def _holds(config: Mapping[str, Any], path: str) -> bool:
@@ -308,7 +317,7 @@ def _id_of(whole: Any, path: Path) -> str | None:
     for word, mark in ((path.parent.name, "--"), (path.stem, "__"), (path.stem, "--")):
         if re.fullmatch(rf"[\w.-]+?{mark}[\w.-]+", word):
             return word.replace(mark, "/", 1)
-    return str(path.resolve().parent) if path.name == "config.json" else None
+    return None
 
 
 def _labels(d: Diagnostic, source: Source) -> tuple[Label, ...]:
@@ -346,16 +355,23 @@ _VISION_LINES = """
 
 
 def write(
-    name: str, hf: str, revision: tuple[str, str] | None, family: str, notes: Iterable[str], facts: Facts, vision: Facts
+    name: str,
+    hf: str,
+    revision: tuple[str, str] | None,
+    family: str,
+    notes: Iterable[str],
+    facts: Facts,
+    vision: Facts,
+    said_by: str = "model_type",
 ) -> str:
     """Write the declaration as canonical .moe text, ending with a newline; the same facts give the same bytes.
 
-    `revision` is a commit of the model with its citation.
+    `revision` is a commit of the model with its citation, `said_by` the key that names the family.
     """
     out = [f"# Written by `moedsl models add` from the config.json of {hf}.", *(f"# {note}" for note in notes)]
     out += [f"model {name} {{", f'  hf "{hf}"']
     out += [f'  revision "{revision[0]}"', f"    cite {revision[1]}"] if revision else []
-    out += [f'  family {family} cite config "model_type"', *_block(_LINES, facts, Model, "  ")]
+    out += [f'  family {family} cite config "{said_by}"', *_block(_LINES, facts, Model, "  ")]
     out += ["  vision {", *_block(_VISION_LINES, vision, Vision, "    "), "  }"] if vision else []
     return "\n".join([*out, "}", ""])
 

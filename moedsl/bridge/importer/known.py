@@ -75,7 +75,7 @@ _GROUPS = {
         unsloth_fixed unsloth_version attn_implementation pad_token bos_token eos_token unk_token chat_template
         gradient_checkpointing""",
     "dropout and initialisation": """
-        attention_dropout hidden_dropout dropout resid_pdrop initializer_range""",
+        attention_dropout hidden_dropout dropout resid_pdrop initializer_range embedding_dropout output_dropout""",
     "position encoding: no shape depends on it": """
         rope_theta rope_scaling rope_parameters rope_interleave partial_rotary_factor initial_context_length
         rotary_dim init_pos_emb_time swa_rope_theta attention_value_scale mrope_section indexer_rope_interleave
@@ -90,12 +90,13 @@ _GROUPS = {
     "routing scalars and losses: no shape depends on them": """
         norm_topk_prob routed_scaling_factor topk_method router_aux_loss_coef aux_loss_alpha
         seq_aux output_router_logits router_jitter_noise scoring_func experts_per_token norm_expert_weight
-        use_moe_router_bias moe_router_activation moe_router_scaling_factor need_fp32_gate""",
+        use_moe_router_bias moe_router_activation moe_router_scaling_factor need_fp32_gate
+        mtp_loss_scaling_factor moe_norm_min router_scaling_factor route_norm enable_moe_fp32_combine""",
     "clamps of the activation, in the same kernel (core transformer/mlp.py:293)": "swiglu_limits swiglu_limits_shared",
     "how the weight of a norm is stored": "zero_centered",
     "inference, or repeated by another key": """
         use_cache pretraining_tp ep_size max_window_layers sliding_window qk_head_dim num_logits_to_keep
-        moe_router_dtype vision_soft_tokens_per_image""",
+        moe_router_dtype router_dtype vision_soft_tokens_per_image""",
     "buffers that scale pooled patches": "standardize",
     "the width that latent attention does not use": "head_dim",
     "generation and library defaults": """
@@ -121,39 +122,88 @@ class Unsupported:
     """Whether Megatron Bridge 0.6.2 has a bridge for it."""
 
 
-_UNCOMPARED = "no published configuration was compared yet with what Megatron Bridge builds of it"
 _TOWER = "its vision tower is not Qwen3-VL's, Kimi-K2.5's or Gemma 4's, the only ones whose parts have facts"
 _SOUND = "it has an encoder of sound, for which there are no facts"
 
 UNSUPPORTED: Mapping[str, Unsupported] = {
     "NemotronH_Nano_Omni_Reasoning_V3": Unsupported("Nemotron 3 Nano Omni", _SOUND),
-    "bailing_moe_v2": Unsupported("Ling 2.0, Ring", _UNCOMPARED),
-    "deepseek_v32": Unsupported(
-        "DeepSeek-V3.2",
-        "Megatron Bridge 0.6.2 has no bridge for DeepseekV32ForCausalLM, which has sparse attention",
-        False,
-    ),
     "deepseek_v4": Unsupported(
         "DeepSeek-V4 Flash and Pro",
         "Megatron-Core 0.19.2 cannot build its compressed attention and hyper-connections: the variants of attention "
         "are gated_delta_net and dsa (core transformer/transformer_config.py:294). It needs a newer Megatron-Core",
     ),
-    "ernie4_5_moe": Unsupported("ERNIE 4.5", _UNCOMPARED),
     "ernie4_5_vl_moe": Unsupported("ERNIE 4.5 VL", _TOWER),
-    "glm4_moe_lite": Unsupported("GLM-4.7-Flash", _UNCOMPARED),
     "glm4v_moe": Unsupported("GLM-4.5V", _TOWER),
-    "hy_v3": Unsupported("Hunyuan V3", _UNCOMPARED),
-    "kimi_k3": Unsupported("Kimi-K3", "Megatron Bridge 0.6.2 has no bridge for KimiK3ForConditionalGeneration", False),
-    "kimi_linear": Unsupported("Kimi-Linear", "Megatron Bridge 0.6.2 has no bridge for KimiLinearForCausalLM", False),
     "qwen3_omni_moe": Unsupported("Qwen3-Omni", _SOUND),
-    "sarvam_mla": Unsupported("Sarvam 105B", _UNCOMPARED),
-    "sarvam_moe": Unsupported("Sarvam 30B", _UNCOMPARED),
     "step3p7": Unsupported(
         "Step-3.7-Flash",
         "Megatron Bridge 0.6.2 bridges Step3p7ForConditionalGeneration (models/stepfun/step37_bridge.py:94), not "
         "Step3p7FlashForCausalLM; its language model is Step-3.5's",
     ),
+    "afmoe": Unsupported("Trinity", "", False),
+    "bailing_moe": Unsupported("Ling 1", "", False),
+    "dbrx": Unsupported("DBRX", "", False),
+    "deepseek": Unsupported("DeepSeek-MoE-16B", "", False),
+    "deepseek_v32": Unsupported("DeepSeek-V3.2", "it has sparse attention", False),
+    "dots1": Unsupported("dots.llm1", "", False),
+    "flex_olmo": Unsupported("FlexOlmo", "", False),
+    "granitemoe": Unsupported("Granite 3 MoE", "", False),
+    "granitemoehybrid": Unsupported("Granite 4", "it has state-space layers", False),
+    "hunyuan_v1_moe": Unsupported("Hunyuan-A13B", "", False),
+    "jamba": Unsupported("Jamba", "it has state-space layers", False),
+    "kimi_k3": Unsupported("Kimi-K3", "it has linear attention", False),
+    "kimi_linear": Unsupported("Kimi-Linear", "it has linear attention", False),
+    "lfm2_moe": Unsupported("LFM2-8B-A1B", "it has short convolutions", False),
+    "llama4": Unsupported("Llama 4 Scout and Maverick", "", False),
+    "longcat_flash": Unsupported("LongCat-Flash", "two attentions a layer, experts that compute nothing", False),
+    "minimax": Unsupported("MiniMax-Text-01, M1", "it has linear attention", False),
+    "phimoe": Unsupported("Phi-3.5-MoE", "", False),
 }
+"""`model_type` -> why it is not imported. If Bridge has no bridge for it, the reason may be empty."""
+
+ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
+    name: tuple(of)
+    for name, *of in map(
+        str.split,
+        """
+        BailingMoeV2ForCausalLM bailing_moe_v2
+        DeepseekV2ForCausalLM deepseek_v2
+        DeepseekV3ForCausalLM deepseek_v3 kimi_k2
+        DeepseekV4ForCausalLM deepseek_v4
+        Ernie4_5_MoeForCausalLM ernie4_5_moe
+        Ernie4_5_VLMoeForConditionalGeneration ernie4_5_vl_moe
+        ExaoneMoEForCausalLM exaone_moe
+        ExaoneMoeForCausalLM exaone_moe
+        Gemma4ForCausalLM gemma4_text
+        Gemma4ForConditionalGeneration gemma4
+        Glm4MoeForCausalLM glm4_moe
+        Glm4MoeLiteForCausalLM glm4_moe_lite
+        Glm4vMoeForConditionalGeneration glm4v_moe
+        GlmMoeDsaForCausalLM glm_moe_dsa
+        GptOssForCausalLM gpt_oss
+        HYV3ForCausalLM hy_v3
+        KimiK25ForConditionalGeneration kimi_k25
+        KimiK2ForCausalLM kimi_k2
+        MiMoV2FlashForCausalLM mimo_v2_flash
+        MiniMaxM2ForCausalLM minimax_m2
+        MiniMaxM3SparseForConditionalGeneration minimax_m3_vl minimax_m3
+        NemotronHForCausalLM nemotron_h
+        NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_Omni_Reasoning_V3
+        OlmoeForCausalLM olmoe
+        Qwen3MoeForCausalLM qwen3_moe
+        Qwen3NextForCausalLM qwen3_next
+        Qwen3OmniMoeForConditionalGeneration qwen3_omni_moe
+        Qwen3VLMoeForConditionalGeneration qwen3_vl_moe
+        Qwen3_5MoeForCausalLM qwen3_5_moe_text
+        Qwen3_5MoeForConditionalGeneration qwen3_5_moe
+        SarvamMLAForCausalLM sarvam_mla
+        SarvamMoEForCausalLM sarvam_moe
+        Step3p5ForCausalLM step3p5
+        Step3p7ForConditionalGeneration step3p7
+        """.strip().splitlines(),
+    )
+}
+"""The class for which Megatron Bridge registers a bridge -> the families of its models, by `model_type`."""
 
 SIGNS: tuple[tuple[str, str], ...] = (
     (r"index_.*|indexer_.*|sparse_attention.*", "sparse attention with an indexer"),

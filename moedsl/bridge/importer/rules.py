@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import Factory, frozen
 
-from moedsl.bridge.importer.layers import Fields, Rule, Value, show
+from moedsl.bridge.importer.layers import Fields, Rule, Value, is_int, listed_mlps, show
 
 
 @frozen
@@ -265,7 +265,35 @@ class Inside:
             fields.unsupported(self.key, f"{pair}: they must be alike")
 
 
-Check = Only | Alike | Unbuilt | Inside
+@frozen
+class LastLayer:
+    """A key that may be absent, or names the model's last layer by its number or as -1."""
+
+    key: str
+
+    def check(self, fields: Fields) -> None:
+        """Refuse any other layer."""
+        value, layers = fields.get(self.key), fields.layers
+        if value not in (None, -1) and not (isinstance(layers, int) and value == layers - 1):
+            fields.unsupported(self.key, f"{show(value)} is not the last of {show(layers)} layers")
+
+
+@frozen
+class Dense:
+    """A list of all layers' kinds that must agree with the number of leading dense layers, which alone Bridge reads."""
+
+    key: str
+    number: str
+    absent: int = 0
+
+    def check(self, fields: Fields) -> None:
+        """Refuse a list with other dense layers than the leading ones."""
+        kinds, dense = fields.get(self.key), fields.config.get(self.number, self.absent)
+        if kinds is not None and kinds != listed_mlps(dense if is_int(dense) else 0, fields.layers or 0):
+            fields.unsupported(self.key, f"{show(kinds)} contradicts {self.number}: {show(dense)}, which Bridge reads")
+
+
+Check = Only | Alike | Unbuilt | Inside | LastLayer | Dense
 
 
 @frozen

@@ -25,7 +25,7 @@ from moedsl.support.foreign import text_of
 
 
 def compile(a: Namespace) -> int:
-    result = compiled(a, a.stop_after or "plan", notes=prints_notes(a))
+    result = compiled(a, a.stop_after or "plan", prints_notes(a), asks="plans" if a.stop_after else "recipe")
     if a.stop_after is None:
         _write(a, result)
     # The commands to run after the files are written

@@ -33,7 +33,7 @@ def weights(a: Namespace) -> int:
     if a.action is None:
         print("give `moedsl weights import FILE` or `moedsl weights export FILE --to FOLDER`", file=sys.stderr)
         return 1
-    result = console.compiled(a, "plan")
+    result = console.compiled(a, "plan", asks="recipe")
     cluster, found = cluster_rules.choose(result.library, launch.asked(a.cluster))
     jobs, wrong = list[Job](), list[Diagnostic]()
     if cluster is not None:
@@ -49,9 +49,9 @@ def weights(a: Namespace) -> int:
                     text, help = "the run names no folder of its checkpoints", "give `--from FOLDER`"
                     wrong.append(error("launch.weights", text, help=help))
         else:
-            jobs = launch.imports(planned)
+            jobs = launch.imports(planned, result.library)
             text, help = "no run names weights of Hugging Face", 'write `task sft` and `weights hf "ORG/NAME"`'
-            wrong = [] if jobs else [error("launch.weights", text, help=help)]
+            wrong = [*map(script.memory_of_import, jobs)] or [error("launch.weights", text, help=help)]
             for job in () if a.dryrun else jobs:
                 wrong += preflight.hub_refusals(str(job.plan.hub_weights), None, cluster)
         found = [*found, *more, *wrong]

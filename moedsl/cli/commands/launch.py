@@ -22,6 +22,7 @@ from moedsl.launch.submit import Task, chained, following, sequential, submit
 from moedsl.planner.plan import Plan
 from moedsl.rules.check import cluster_rules, suspicious
 from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic, error, note, suggest
 
 Named = Callable[[str], None]
@@ -31,7 +32,7 @@ SUBMISSIONS = 4
 
 def run(a: Namespace, named: Named | None = None) -> int:
     """Start the runs of a file; `named` gets the id of their experiment, which is printed if there is no `named`."""
-    result = console.compiled(a, "plan")
+    result = console.compiled(a, "plan", asks="recipe")
     cluster, found = cluster_rules.choose(result.library, asked(a.cluster))
     if cluster is None:
         console.say(found, result.sources)
@@ -70,7 +71,8 @@ def _run(
         if a.sequential and cluster.executor == "kubeflow" and len(made) > 1:
             found.append(error("launch.sequential", cluster=cluster.name))
     if not any(d.is_error for d in found):
-        needed = imports(made)  # jobs for missing weights, and the reasons if the hub does not give them
+        needed = imports(made, result.library)  # jobs for missing weights
+        found += map(script.memory_of_import, needed)
         if needed and cluster.executor == "kubeflow":
             found.append(note("launch.weights_first", cluster=cluster.name))
         elif a.dryrun or a.no_preflight or not needed:
@@ -91,10 +93,11 @@ def _run(
     return start(a, cluster, made, result.source.name, before, named, bad)
 
 
-def imports(made: Sequence[Job]) -> list[Job]:
+def imports(made: Sequence[Job], library: Library) -> list[Job]:
     """Return one import job for each folder of weights that the runs import."""
     of = {folder: j for j in made for folder in script.imported_folders(j.plan)}
-    return [script.import_job(j) for j in of.values()]
+    models = {folder: library.model(j.plan.model)[0] for folder, j in of.items()}
+    return [script.import_job(j, model) for folder, j in of.items() if (model := models[folder]) is not None]
 
 
 def asked(cluster: str | None) -> str:

@@ -67,6 +67,7 @@ def init(a: Namespace) -> int:
     if missing and not sys.stdin.isatty():
         raise Refused([error("init.unanswered", missing=", ".join(missing))])
     model, machines, task = (given or _ask(question, known, usual) for _, given, question, known, usual in asked)
+    model = library.called(model)
     made, _ = library.model(model) if model in library.models else (None, [])
     # Write the run file
     tuning, images = task in FINE_TUNES, made is not None and made.vision is not None

@@ -44,7 +44,8 @@ def verify(a: Namespace) -> int:
                 paths += [(f, f) for f in runs_in(file)]
                 continue
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
-            result = console.compiled(Namespace(**{**vars(a), "file": file, "expression": text, "like": ""}), "plan")
+            asked = Namespace(**{**vars(a), "file": file, "expression": text, "like": ""})
+            result = console.compiled(asked, "plan", asks="recipe")
             for plan in result.plans:
                 console.say(write_all(folder / plan.name, files_of(plan, result.source, result.library)), {})
                 name = f"{file}:{plan.name}" if len(result.plans) > 1 else file
@@ -75,7 +76,7 @@ SHIPPED = {"ampere": "a100_80gb", "hopper": "h100", "blackwell": "b200", "rubin"
 
 def rehearse(a: Namespace) -> int:
     """Train the shrunk plan with NVIDIA's own `pretrain()` on this machine. Exit 1 if it fails."""
-    made = console.compiled(a, "plan")
+    made = console.compiled(a, "plan", asks="recipe")
     wanted = [(c, p) for c, p in zip(made.chosen, made.plans, strict=True) if a.run in (None, p.name)]
     console.stop_on(_problems(a, made, wanted))
     gpus = 0 if a.cpu or a.dryrun else available()

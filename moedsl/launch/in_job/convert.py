@@ -59,6 +59,12 @@ def whole(folder: str, make: Callable[[str], None]) -> None:
             raise
 
 
+def free_memory(file: str = "/proc/meminfo") -> int:
+    """The bytes of host memory that a process can take without swapping."""
+    with open(file) as stream:
+        return next(int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:"))
+
+
 def main(wanted: dict[str, Any]) -> None:
     """Convert, unless the result is there."""
     folder, imports = wanted["folder"], wanted["action"] == "import"
@@ -67,6 +73,11 @@ def main(wanted: dict[str, Any]) -> None:
             sys.exit(f"{folder} is there and is no whole checkpoint: remove it, or name another folder")
         print(f"moedsl: {folder} is there already", flush=True)
         return
+    need, has = wanted.get("bytes", 0), free_memory()
+    if need > has:
+        sys.exit(
+            f"moedsl: the weights are {need / 1e12:.2f} TB in host memory, and this node has {has / 1e12:.2f} TB free"
+        )
     whole(folder, lambda part: (import_ if imports else export)(wanted, part))
     print(f"moedsl: {folder} is written", flush=True)
 

@@ -35,7 +35,7 @@ from moedsl.rules.evaluators import evaluate
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
-from moedsl.support.diagnostics import ADD, Diagnostic, Fix, Instead, Label, error, note, suggest
+from moedsl.support.diagnostics import ADD, Diagnostic, Fix, Instead, Label, error, note, suggest, warning
 from moedsl.support.source import Span
 
 REFERENCE_VLM = "reference_vlm"
@@ -80,7 +80,8 @@ def check(
         p = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file).program()
         if p is not None:
             diagnostics += chain(
-                suspicious.without_weights(p), suspicious.frozen_at_random(p), suspicious.of_another_model(p, library),
+                suspicious.without_weights(p), suspicious.continued(p), suspicious.frozen_at_random(p),
+                suspicious.of_another_model(p, library),
                 suspicious.wrong_file(p), overrides.misplaced(p), overrides.derived(p), suspicious.batch_of_tokens(p),
                 suspicious.memory_in_bytes(p), suspicious.bandwidth_of_no_gpu(p, library),
                 suspicious.rate_not_stated(p, library), suspicious.capability_of_another_arch(p, library),
@@ -128,7 +129,7 @@ class _Reader:
         corpus, samples = options.read_data(draft.of(ast.DataStmt), tunes and not images, images, found)
         target = statements.read_target(draft.of(ast.TargetStmt), self.target, found)
         sets = overrides.read(draft.sets, model, target, found)
-        hub_weights, sets = options.read_weights(draft.of(ast.WeightsStmt), tunes, sets, found)
+        hub_weights, sets = options.read_weights(draft.of(ast.WeightsStmt), sets, found)
         trained, isolate = draft.of(ast.AdapterStmt), draft.of(ast.IsolateStmt)
         gpus = self._whole(count.count, "the number of GPUs", MOST_RANKS) if count and count.count else None
         seq, batch = (self._whole(s.value, f"`{k}`") if (s := draft.fixed.get(k)) else None for k in ("seq", "batch"))  # type: ignore[union-attr]
@@ -199,7 +200,8 @@ class _Reader:
             self.found.extend(wrong)
             return made
         if is_model:
-            near = suggest(name.id, [*known]) or None
+            ids = [id for _, id in self.library.hubs()] if "/" in name.id else known
+            near = suggest(name.id, [*ids]) or None
             return self.found.append(error("check.unknown_model", name.span, name=name.id, help=near))
         near = hardware_like(name.id, self.library)
         return self.found.append(error("check.unknown_hardware", name.span, hardware=name.id, help=near))
@@ -317,6 +319,11 @@ class _Reader:
         if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
             at, help = self.draft.sets["model.mtp_num_layers"].path.span, "drop this `set`" if never else None
             self.found.append(error("check.model:no-mtp", at, model=model.name, help=help))
+        kind = model.family
+        if kind not in families.known(target) and not families.bridging(kind):  # `plan` goes on, `compile` refuses
+            near = suggest(kind, families.known(target), 0.7)
+            at = self.draft.fixed["model"].span if "model" in self.draft.fixed else self._anywhere()
+            self.found.append(warning("check.no_bridge", at, family=kind, help=near or None))
         words = families.why_unbuilt(model, target)
         if words is None:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -292,7 +291,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*\w")
 
 
 def read_weights(
-    stmt: ast.WeightsStmt | None, tunes: bool, sets: Mapping[str, Any], diagnostics: list[Diagnostic]
+    stmt: ast.WeightsStmt | None, sets: Mapping[str, Any], diagnostics: list[Diagnostic]
 ) -> tuple[str | None, Mapping[str, Any]]:
     """Return the name of the weights on Hugging Face (None if they are not from there), and the run's fields with the
     folder of the weights added."""
@@ -307,11 +306,7 @@ def read_weights(
         wrong.append(error("check.weights:name", value.span, value=value.value))
     elif not value.value:
         wrong.append(error("check.weights:empty", value.span))
-    if not tunes:
-        further = "" if word else f"; to pretrain further, `set {field} = {json.dumps(value.value)}`"
-        fixes = (Fix("Drop `weights`", DROP, stmt.span),)
-        wrong.append(error("check.weights:not-fine-tuning", stmt.span, further=further, fixes=fixes))
-    elif field in sets:
+    if field in sets:
         fixes = (Fix("Drop this one", DROP, stmt.span),)
         wrong.append(error("check.twice:weights", stmt.span, field=field, fixes=fixes))
     wrong += overrides.secret("weights", value)

@@ -116,6 +116,8 @@ class Gather:
                 for one in () if found else options.sets(s):
                     d = self._put(d, "sets", one.path.id, one)
                 return d
+            case ast.ModelStmt(name=n) as s:
+                return self._put(d, "fixed", "model", evolve(s, name=evolve(n, id=self.library.called(n.id))))
             case ast.SetStmt() as s:
                 return self._put(d, "sets", s.path.id, s)
             case ast.AllowStmt() as s:
@@ -132,6 +134,8 @@ class Gather:
     def _bare(self, s: ast.BareStmt) -> ast.Stmt | None:
         """Read a bare name as a model, else as hardware."""
         name, known = s.name.id, self.library
+        if "/" in name:
+            return ast.ModelStmt(s.name, s.span)
         if name in known.hardware and (s.count is not None or name not in known.models):
             return ast.HardwareStmt(s.name, s.count, s.span)
         if name in known.models:

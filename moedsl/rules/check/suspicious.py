@@ -116,6 +116,20 @@ def without_weights(p: Program) -> Iterator[Diagnostic]:
         yield warning("plan.sft_without_weights:plan", at, task=p.task, help=help, cites=_CITES)
 
 
+def continued(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run pretrains further from weights and states no learning rate, or no scale of longer positions."""
+    if p.task in _SOURCES or "weights" not in p.spans:
+        return
+    named, at, m = _named(p), p.spans["weights"], p.model
+    if "optimizer.lr" not in named:
+        cites = ("bridge training/setup.py:174", "bridge recipes/utils/optimizer_utils.py")
+        yield warning("check.continued_rate", at, cites=cites)
+    field = "model.yarn_rotary_scaling_factor" if m.position_embedding_type == "yarn" else "model.rotary_base"
+    field = "model.rotary_scaling_factor" if m.attention == "mla" else field
+    if 0 < m.max_seq < p.seq and field not in named:
+        yield warning("check.continued_length", at, model=m.name, longest=m.max_seq, seq=p.seq, field=field)
+
+
 def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
     """Warn if a run pretrains a VLM on real images with frozen parts but names no weights for them."""
     frozen = [word for word in VLM_WORDS if word in p.vlm]
