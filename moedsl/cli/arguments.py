@@ -98,6 +98,12 @@ _SENT = (
     _arg("--run NAME", "the run of a file that has several (default: all of them)"),
     _flag("--dryrun", "print exactly what would be sent, and send nothing"),
 )
+_BACKEND = _arg(
+    "--backend",
+    "megatron_lm: pretrain_gpt.py of Megatron-LM instead of a recipe for Megatron Bridge",
+    choices=("bridge", "megatron_lm"),
+    default="bridge",
+)
 _DETACH = _flag("--detach", "return once all jobs are submitted; `jobs` and `logs` follow them")
 _CONVERTED = (*_PROGRAM, *_SENT, _DETACH, _JSON)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
@@ -157,6 +163,7 @@ COMMANDS: Mapping[str, Command] = {
             "--emit", "launch: also write launch.py and job.sh, a NeMo-Run script to keep and edit", choices=("launch",)
         ),
         _arg("--cluster NAME", "the cluster of --emit launch (default: as in `run`)"),
+        _BACKEND,
     ),
     "plan": Command(
         "plan.plan",
@@ -418,6 +425,7 @@ COMMANDS: Mapping[str, Command] = {
         "train on this machine, or submit to a cluster through NeMo-Run",
         *_PROGRAM,
         *_SENT,
+        _BACKEND,
         _flag("--no-preflight", "skip the checks of Bridge and of the cluster, and those in the job's first seconds"),
         _flag(
             "--exclude-bad",
