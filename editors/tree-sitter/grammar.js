@@ -70,6 +70,8 @@ module.exports = grammar({
     $._worth_word,
     $._confirm_word,
     $._fix_word,
+    $._since_word,
+    $._until_word,
     $._when_word,
     $._if_word,
     $._then_word,
@@ -241,6 +243,7 @@ module.exports = grammar({
       $.name,
       optional($.subject),
       optional($.when),
+      seq(optional($.since), optional($.until)),
       '{',
       optional($._sep),
       repeat(seq($._member, $._sep)),
@@ -298,6 +301,7 @@ module.exports = grammar({
       $.name,
       ':',
       $._expr,
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -307,6 +311,7 @@ module.exports = grammar({
       ':',
       $._expr,
       optional($.worth),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -324,6 +329,7 @@ module.exports = grammar({
       '=',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -333,6 +339,7 @@ module.exports = grammar({
       '=',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -342,6 +349,7 @@ module.exports = grammar({
       '=',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -351,6 +359,7 @@ module.exports = grammar({
       '=',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -360,6 +369,7 @@ module.exports = grammar({
       ':',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -369,6 +379,7 @@ module.exports = grammar({
       ':',
       $._expr,
       optional($.when),
+      seq(optional($.since), optional($.until)),
       seq(optional($.because), repeat(seq(scanned($._cite_word, 'cite'), repeat1($.cite)))),
     ),
 
@@ -391,6 +402,10 @@ module.exports = grammar({
     ),
 
     when: $ => seq(scanned($._when_word, 'when'), $._expr),
+
+    since: $ => seq(scanned($._since_word, 'since'), $.version),
+
+    until: $ => seq(scanned($._until_word, 'until'), $.version),
 
     _expr: $ => choice($.if_else, $._implies),
 

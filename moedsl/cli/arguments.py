@@ -98,6 +98,12 @@ _SENT = (
     _arg("--run NAME", "the run of a file that has several (default: all of them)"),
     _flag("--dryrun", "print exactly what would be sent, and send nothing"),
 )
+_BACKEND = _arg(
+    "--backend",
+    "megatron_lm: pretrain_gpt.py of Megatron-LM instead of a recipe for Megatron Bridge",
+    choices=("bridge", "megatron_lm"),
+    default="bridge",
+)
 _DETACH = _flag("--detach", "return once all jobs are submitted; `jobs` and `logs` follow them")
 _CONVERTED = (*_PROGRAM, *_SENT, _DETACH, _JSON)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
@@ -157,6 +163,7 @@ COMMANDS: Mapping[str, Command] = {
             "--emit", "launch: also write launch.py and job.sh, a NeMo-Run script to keep and edit", choices=("launch",)
         ),
         _arg("--cluster NAME", "the cluster of --emit launch (default: as in `run`)"),
+        _BACKEND,
     ),
     "plan": Command(
         "plan.plan",
@@ -203,6 +210,16 @@ COMMANDS: Mapping[str, Command] = {
             "--read-only", "run nothing: compare what the source states with the plan (default: Bridge runs the recipe)"
         ),
         _number("--jobs", "recipes checked at once (default: 2)", "judges", default=2),
+        _JSON,
+    ),
+    "upgrade": Command(
+        "recipes.upgrade",
+        "say what another release of Megatron Bridge changes for a run or a recipe, and what keeps the old behaviour",
+        _arg("target FILE", "a .moe file, a recipe.py (FILE:function) or module:function; a recipe runs as you"),
+        _arg("--to VERSION", "the release to go to", required=True),
+        _named("--from VERSION", "the release that it is for (default: as the file states, else the installed one)"),
+        _arg("--run NAME", "the run of a file that has several (default: every one)"),
+        *_RECIPE,
         _JSON,
     ),
     "rehearse": Command(
@@ -408,6 +425,7 @@ COMMANDS: Mapping[str, Command] = {
         "train on this machine, or submit to a cluster through NeMo-Run",
         *_PROGRAM,
         *_SENT,
+        _BACKEND,
         _flag("--no-preflight", "skip the checks of Bridge and of the cluster, and those in the job's first seconds"),
         _flag(
             "--exclude-bad",
@@ -557,6 +575,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "check": ("moedsl check run.moe", "moedsl check --sarif run.moe other.moe"),
     "what-if": ("moedsl what-if run.moe",),
     "verify": ("moedsl verify out", "moedsl verify recipe.py --gpu h100 --world 16"),
+    "upgrade": (
+        "moedsl upgrade run.moe --to 0.7",
+        "moedsl upgrade recipe.py --from 0.5 --to 0.6 --gpu h100 --world 64",
+    ),
     "rehearse": ("moedsl rehearse run.moe --dryrun", "moedsl rehearse run.moe --ranks 4 -o kept"),
     "lint": ("moedsl lint recipe.py", "moedsl lint --read-only --gpu gb200 --world 64 recipe.py:pretrain"),
     "import": ("moedsl import recipe.py -o run.moe", "moedsl import run_config.yaml --gpu h100 --world 64"),

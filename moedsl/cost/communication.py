@@ -26,6 +26,7 @@ from moedsl.facts.axes import BY_NAME
 from moedsl.facts.facts import Hardware, Model
 
 DISPATCHER = BY_NAME["dispatcher"].words
+NCCLEP = DISPATCHER.index("ncclep")
 
 
 def inside(hw: Hardware, size: Floats, stride: Floats) -> Floats:
@@ -46,14 +47,15 @@ def latency(hw: Hardware, size: Floats, stride: Floats) -> Floats:
     return np.where(domains > 1, far, (size - 1) * k.hop_nvlink)
 
 
-def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
+def expert(m: Model, hw: Hardware, t: Table, seq: int, wire: float = 1.0) -> Floats:
     """Estimate the seconds of one dispatch (or combine) of a MoE layer.
 
-    All-to-all sends each of a token's topk copies. DeepEP and HybridEP send a token once to each NVLink domain, and
-    from there over NVLink once to each rank.
+    All-to-all sends each of a token's topk copies. The others send a token once to each NVLink domain, and from there
+    over NVLink once to each rank. `wire` is the bytes that NCCL EP sends, relative to BF16.
     """
     ep, etp = t["ep"] * 1.0, t["etp"] * 1.0
     payload = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * routed_width(m) * 2.0
+    payload = payload * np.where(t["dispatcher"] == NCCLEP, wire, 1.0)
     local = inside(hw, ep, etp)
     domains = ep / local
     once = t["dispatcher"] > 0
@@ -209,7 +211,7 @@ def overlapped(t: Mapping[str, Ints], reduces: bool, gathers: bool) -> Floats | 
 
 @frozen
 class Skew:
-    """How unevenly a router spreads the tokens over the ranks."""
+    """How unevenly a router spreads the tokens over the ranks, and how wide they travel."""
 
     balanced: float
     """Tokens on the fullest rank relative to the mean, if training balances the router; 1 if balance is forced."""
@@ -218,6 +220,8 @@ class Skew:
     experts for every token."""
     capacity: float
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
+    wire: float = 1.0
+    """Bytes of a token that NCCL EP sends, relative to BF16: the mean of a layer's four transfers."""
 
     def fullest(self, m: Model, t: Table) -> Floats:
         """Return the tokens of the fullest rank relative to the mean, by row.

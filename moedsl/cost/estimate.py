@@ -72,7 +72,9 @@ class Cost:
     stash: float = cases.STASH
     """`moe_paged_stash_buffer_size_factor_cuda` of a captured iteration."""
     capacity: float = cases.CAPACITY
-    """`moe_expert_rank_capacity_factor` of a captured iteration."""
+    """`moe_expert_rank_capacity_factor` of a captured iteration, and of NCCL EP's receive buffers."""
+    wire: float = 1.0
+    """Bytes of a token that NCCL EP sends, relative to BF16: the mean of a layer's four transfers."""
     span: float = 0
     """Mean number of tokens of the packed sample that a token attends to; 0 means the whole sequence."""
 
@@ -135,7 +137,10 @@ class Cost:
             peak, levels = self._memory(part, self.uncertain.of(case), policies)
             t = levels.table(memory.OUTSIDE, len(peak))
             ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
-            each = (memory.outside_torch(self.hardware, self.model, way, self.gpus, self.seq, case) for way in ways)
+            each = (
+                memory.outside_torch(self.hardware, self.model, way, self.gpus, self.seq, case, self.capacity)
+                for way in ways
+            )
             return np.rint(self.hardware.shown - peak * held - functools.reduce(np.minimum, each)[t.inverse])
 
         return np.concatenate([remains(part) for part in rows.chunks(full, rows.length(full))])
@@ -406,8 +411,9 @@ class Cost:
     def _skew(self) -> Skew:
         k, free = self.hardware.constants, not self.model.router_balanced
         if self.routing == "balanced":
-            return Skew(1.0, 0.0, self.capacity)
-        return Skew(1.0, k.skew_free, self.capacity) if free else Skew(k.skew, 0.0, self.capacity)
+            return Skew(1.0, 0.0, self.capacity, self.wire)
+        balanced, spread = (1.0, k.skew_free) if free else (k.skew, 0.0)
+        return Skew(balanced, spread, self.capacity, self.wire)
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
         """Return all columns, with a step's microbatches, how many of them fill the pipeline (`deep`), and whether a
@@ -567,7 +573,7 @@ def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) 
     least, peak, most, *each = cost.peaks(row, [way.least, way.best, way.most, *alone])
     moves = zip(known, each[::2], each[1::2], strict=True)
     spread = (Spread(u.name, low - peak, high - peak, u.because) for u, low, high in moves)
-    parts = memory.outside_parts(cost.hardware, cost.model, row, cost.gpus, cost.seq)
+    parts = memory.outside_parts(cost.hardware, cost.model, row, cost.gpus, cost.seq, cost.capacity)
     spread = tuple(s for s in spread if s.least or s.most)
     unused = cost.hardware.constants.ends("torch_unused")["high"]
     return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown, unused)

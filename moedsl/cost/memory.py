@@ -299,7 +299,7 @@ def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
 
 OUTSIDE = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")
 """The axes that memory outside torch depends on."""
-ALLTOALL, DEEPEP, HYBRIDEP = (BY_NAME["dispatcher"].encode(w) for w in ("alltoall", "deepep", "hybridep"))
+ALLTOALL, DEEPEP, HYBRIDEP, NCCLEP = map(BY_NAME["dispatcher"].encode, ("alltoall", "deepep", "hybridep", "ncclep"))
 NVLINK_RANKS = 8
 """Ranks that DeepEP reaches over NVLink."""
 HYBRIDEP_BECAUSE = (
@@ -318,7 +318,9 @@ class OutsidePart:
     because: str
 
 
-def outside_parts(hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[OutsidePart]:
+def outside_parts(
+    hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int, capacity: float
+) -> list[OutsidePart]:
     """Return each part of the memory outside torch on a rank of a layout (axis to code); empty parts are left out."""
     # Count Megatron-Core's groups with more than one rank, and the peers of those that send from rank to rank
     sizes = process_groups(row, gpus)
@@ -332,7 +334,7 @@ def outside_parts(hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq
         ),
         _outside("CUDA context", hw.constants.ends("context"), "kernels as they are loaded, stacks and the heap"),
         _outside("NCCL", {case: group[case] * wide + peer[case] * peers for case in group}, because),
-        _dispatcher(hw.constants, m, row, seq),
+        _dispatcher(hw.constants, m, row, seq, capacity),
     ]
     return [p for p in found if p.most > 0]
 
@@ -352,7 +354,7 @@ def reserved(hw: Hardware) -> dict[str, float]:
 
 
 def outside_torch(
-    hw: Hardware, m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int, case: str
+    hw: Hardware, m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int, case: str, capacity: float
 ) -> NDArray[np.floating[Any]]:
     """Return the bytes of all parts outside torch in one case, by row of columns of axes."""
     c = {n: np.asarray(cols[n]) for n in OUTSIDE}
@@ -360,7 +362,8 @@ def outside_torch(
     wide = sum((np.asarray(n) > 1) * 1.0 for n in sizes.values())
     names = ("context", "nccl_group", "nccl_peer", "hybridep_copies", "deepep_chunks")
     context, group, peer, hybrid, deep = (hw.constants.ends(name)[case] for name in names)
-    return reserved(hw)[case] + context + group * wide + peer * _peers(c) + hybrid * hybridep + deep * deepep
+    buffers = hybrid * hybridep + deep * deepep + _receive_buffers(m, c, seq, capacity)
+    return reserved(hw)[case] + context + group * wide + peer * _peers(c) + buffers
 
 
 def _peers(c: Mapping[str, Any]) -> Any:
@@ -392,7 +395,15 @@ def _dispatch_buffers(k: Constants, m: Model, c: Mapping[str, Any], seq: int) ->
     )
 
 
-def _dispatcher(k: Constants, m: Model, row: Mapping[str, int], seq: int) -> OutsidePart:
+def _receive_buffers(m: Model, c: Mapping[str, Any], seq: int, capacity: float) -> Any:
+    """Return the bytes of NCCL EP's two buffers by row, one that dispatch fills and one that combine reads: `capacity`
+    times a rank's routed tokens, in chunks of 64 tokens (core transformer/moe/token_dispatcher.py:1598)."""
+    tokens = -(-(c["micro_batch"] * (seq // c["cp"]) // c["tp"]) // 64) * 64
+    rows = capacity * tokens * m.topk * c["etp"] * ((c["dispatcher"] == NCCLEP) & (c["ep"] * c["etp"] > 1))
+    return 2.0 * rows * routed_width(m) * 2.0
+
+
+def _dispatcher(k: Constants, m: Model, row: Mapping[str, int], seq: int, capacity: float) -> OutsidePart:
     ranks, (hybridep, deepep) = row["ep"] * row["etp"], map(float, _dispatch_buffers(k, m, row, seq))
     if hybridep:
         ends = k.ends("hybridep_copies")
@@ -402,6 +413,9 @@ def _dispatcher(k: Constants, m: Model, row: Mapping[str, int], seq: int) -> Out
         each = f"{k.deepep_channels:g} channels each"
         because = f"DeepEP's chunks for {local} ranks over NVLink and {nodes} nodes, {each}"
         return _outside("DeepEP buffers", {case: n * deepep for case, n in k.ends("deepep_chunks").items()}, because)
+    if received := float(_receive_buffers(m, row, seq, capacity)):
+        because = f"what dispatch fills and combine reads: {capacity:g} times a rank's tokens"
+        return OutsidePart("NCCL EP buffers", received, received, because)
     return OutsidePart("dispatcher", 0.0, 0.0, "an all-to-all by NCCL has no buffers of its own")
 
 

@@ -64,7 +64,7 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     repeated = {name: seconds[..., keyed.inverse] for name, seconds in again.items()}
     out: dict[str, StepPrices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": dict(busy)}
     moved, at = _moved(m, hw, t, seq, learns, busy), shape.inverse
-    transfer, block, normed, across = _wires(m, hw, shape, seq, w, fullest)
+    transfer, block, normed, across = _wires(m, hw, shape, seq, w, fullest, skew.wire)
     transfer, block = transfer[..., at], block[..., at]
     normed = normed[..., at] * (1.0 + t.has("recompute", BIT["full"]))
     launch, idle = compute.host(m, hw, t, learns.adapter), compute.idle(m, hw, t)
@@ -138,7 +138,7 @@ Wires = tuple[Floats, Floats, Floats, StepPrices]
 the joining of its steps."""
 
 
-def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, fullest: Floats) -> Wires:
+def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, fullest: Floats, wire: float) -> Wires:
     hidden = _around(m, hw, shape, seq, w.core)
     if m.hybrid:
         none = np.zeros_like(hidden)
@@ -149,7 +149,7 @@ def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, full
         if m.windowed:
             across = either(m, across, dict.fromkeys(ORDINARY, _around(with_window(m), hw, shape, seq, w.window_core)))
     over_tp = communication.tensor(m, hw, shape, seq), communication.normed(m, hw, shape, seq)
-    return fullest * communication.expert(m, hw, shape, seq), *over_tp, across
+    return fullest * communication.expert(m, hw, shape, seq, wire), *over_tp, across
 
 
 def _around(m: Model, hw: Hardware, shape: Table, seq: int, core: Floats) -> Floats:

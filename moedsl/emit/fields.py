@@ -151,6 +151,12 @@ _NUM_SMS = "model.moe_flex_dispatcher_num_sms"
 """The field for the SMs of the dispatcher; a release without it has one field per dispatcher."""
 
 
+def _budgeted(w: Planned) -> bool:
+    """Whether NCCL EP needs a budget: without its later, eager receive buffers (core
+    transformer/moe/token_dispatcher.py:1563)."""
+    return w.policy.dispatcher == "ncclep" and w.has("model.moe_ncclep_static_shape")
+
+
 def _full(w: Planned) -> bool:
     return "full" in w.policy.recompute
 
@@ -266,6 +272,7 @@ _WHOLE_BATCH = "the smallest batch; validation.jsonl must fill at least one (bri
 _SEGMENTS = "the model's own pattern; a bar ends a stage"
 _STAGES = "E embedding, t layer, m MTP, L loss; a bar ends a stage"
 _PER_TOKEN = "with masked tokens, a mean of each microbatch would depend on mesh and microbatch"
+_BUDGET = "it sizes NCCL EP's receive buffers; a rank that gets more than this share of tokens ends the run"
 _BALANCED = "balanced routing is for benchmarks only: the router's choice is ignored"
 SET = "Set by the run file"
 """The heading of the fields that the user sets."""
@@ -376,7 +383,13 @@ SECTIONS = (
                 lambda w: w.policy.dispatcher if _flex(w) else None,
                 read=_flex,
             ),
-            Row("dispatcher", _NUM_SMS, lambda w: _SMS[w.policy.dispatcher], lambda w: _flex(w) and w.has(_NUM_SMS)),
+            Row(
+                "dispatcher",
+                _NUM_SMS,
+                lambda w: _SMS[w.policy.dispatcher],
+                lambda w: w.policy.dispatcher in _SMS and w.has(_NUM_SMS),
+            ),
+            Row("dispatcher", "model.moe_expert_rank_capacity_factor", _const(CAPACITY), _budgeted, _BUDGET),
             *(
                 Row(
                     "dispatcher",

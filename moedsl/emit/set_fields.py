@@ -323,10 +323,6 @@ UNPRICED: Mapping[str, tuple[Condition, str]] = {
     "optimizer.main_params_dtype": (lambda p: p.policy.moments != "fp32", "the master weights take less memory"),
     "model.fine_grained_activation_offloading": (_fused_offload, "what goes to host memory still counts"),
     "model.offload_modules": (_fused_offload, "what goes to host memory still counts"),
-    "model.moe_flex_dispatcher_backend": (
-        lambda p: p.set.get("model.moe_flex_dispatcher_backend") == "ncclep" and p.policy.dispatcher != "alltoall",
-        "the kernels of ncclep have other rates and buffers",
-    ),
 }
 """Free fields that no keyword states and the estimate ignores, each with its condition and the estimate's error."""
 OLDER: Mapping[str, str] = {

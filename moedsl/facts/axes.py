@@ -120,7 +120,8 @@ AXES: tuple[Axis, ...] = (
         role="held", quiet=True, opened=False, least_time="low",
     ),
     Axis(
-        "dispatcher", "enum", "how tokens reach their experts", ("alltoall", "deepep", "hybridep"), role="moved",
+        "dispatcher", "enum", "how tokens reach their experts", ("alltoall", "deepep", "hybridep", "ncclep"),
+        role="moved",
         place=2, least_memory="low", least_time="high",
     ),
     Axis("cuda_graph", "set", "what is captured in CUDA graphs", CUDA_GRAPH, role="moved"),

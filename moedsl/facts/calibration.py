@@ -62,6 +62,11 @@ class Constant:
         return self.high * self.scale
 
 
+_LIKE = {"ncclep": "hybridep"}
+"""Words with another's constants until runs measure theirs: NCCL EP moves tokens by an adaptation of HybridEP's kernels
+(core transformer/moe/token_dispatcher.py:1599)."""
+
+
 @frozen
 class Constants:
     """The constants of one GPU generation, in base units; stdlib/calibration/any.moe explains each."""
@@ -190,7 +195,7 @@ class Constants:
 
     def by(self, stem: str, words: tuple[str, ...], otherwise: float = 1.0) -> list[float]:
         """Return the constants `stem_WORD` in the order of an axis's words; `otherwise` for a word without one."""
-        return [getattr(self, f"{stem}_{word}", otherwise) for word in words]
+        return [getattr(self, f"{stem}_{_LIKE.get(word, word)}", otherwise) for word in words]
 
     def ends(self, name: str) -> dict[str, float]:
         """Return a constant's value in each case of the memory estimate, in base units.

@@ -1,7 +1,7 @@
 """Read the fields of the real ConfigContainer and their types, to check `set` without Bridge.
 
-Tables of older releases are stored as differences from the newest. `meant` suggests fields for an unknown path: a field
-of another name, or one with a typo in its section or name. Citations are to megatron-bridge 0.6.2.
+Tables of other releases are stored as differences from the newest with a wheel. `meant` suggests fields for an unknown
+path: a field of another name, or one with a typo in its section or name. Citations are to megatron-bridge 0.6.2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.facts.releases import NEWEST, RELEASES
+from moedsl.facts.releases import KNOWN, NEWEST
 from moedsl.support.diagnostics import Instead, suggest
 
 DATA = Path(__file__).resolve().parent
@@ -39,7 +39,7 @@ class Field:
 
 def versions() -> tuple[str, ...]:
     """Return the Bridge versions whose fields are known, oldest first."""
-    return tuple(r.bridge for r in RELEASES)
+    return tuple(r.bridge for r in KNOWN)
 
 
 @cache

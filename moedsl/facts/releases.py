@@ -1,11 +1,14 @@
 """List the releases of Megatron Bridge that recipes are written for, and compare versions of software as numbers.
 
-Field tables (fields.py) say which fields a release has; this file has what those tables cannot express.
+Field tables (fields.py) say which fields a release has; this file has what those tables cannot express. A release
+without a wheel is known from its documents alone.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -23,6 +26,7 @@ class Release:
 
     bridge: str
     core: str
+    """Empty if no document names it."""
     own: tuple[str, ...] = ()
     """Other packages that its environment needs in a different version than the newest release's."""
     classes: Mapping[str, str] = _NONE
@@ -36,6 +40,8 @@ class Release:
     """Whether its Gemma 4 norms the inputs of the shared experts and of the router."""
     env_vars: bool = True
     """Whether its ConfigContainer has environment variables."""
+    documents: str = ""
+    """Where the facts of a release without a wheel are from; empty if they are read from its wheel."""
 
     @property
     def minor(self) -> str:
@@ -64,14 +70,21 @@ RELEASES = (
     Release("0.5.1", "0.18.2", classes=_BEFORE_06, query_norm=False, gemma4_inputs=False, env_vars=False),
     Release("0.6.2", "0.19.2"),
 )
-"""The supported releases, oldest first."""
+"""The supported releases with a wheel, oldest first."""
 NEWEST = RELEASES[-1]
-BY_VERSION = {r.bridge: r for r in RELEASES}
+DOCUMENTED = (
+    Release("0.7.0", "", documents="release notes of 2026-10-30, Megatron-Core main of 2026-08-22"),
+    Release("0.7.1", "", documents="release notes of 2026-11-20, Megatron-Core main of 2026-08-22"),
+)
+"""Newer releases, which no package index had a wheel of on 2026-11-28."""
+KNOWN = (*RELEASES, *DOCUMENTED)
+"""Every release that a run may name, oldest first."""
+BY_VERSION = {r.bridge: r for r in KNOWN}
 
 
 def named(version: str) -> Release | None:
     """Return the newest release whose version starts with these numbers (0.5 is 0.5.1); None if there is none."""
-    return next((r for r in reversed(RELEASES) if f"{r.bridge}.".startswith(f"{version}.")), None)
+    return next((r for r in reversed(KNOWN) if f"{r.bridge}.".startswith(f"{version}.")), None)
 
 
 def place(name: str, bridge: str) -> tuple[str, str] | None:
@@ -83,10 +96,42 @@ def place(name: str, bridge: str) -> tuple[str, str] | None:
 @cache
 def default() -> Release:
     """Return the release for a run that names none: the installed one, as in a container, else the newest."""
-    installed = version("megatron_bridge")
-    return (installed and named(".".join(installed.split(".")[:2]))) or NEWEST
+    found = installed()
+    return (found and named(".".join(found.split(".")[:2]))) or NEWEST
 
 
+_NUMBERS = re.compile(r"^(?:MAJOR|MINOR|PATCH) *= *(\d+)", re.MULTILINE)
+
+
+@cache
+def installed() -> str | None:
+    """Return the version of the Bridge that a process here imports; None without one.
+
+    Bridge states it in its own files, so this finds it in a wheel, in Bridge's repository and in Megatron-LM's.
+    """
+    for entry in sys.path:
+        try:
+            with open(os.path.join(entry, "megatron", "bridge", "package_info.py"), encoding="utf-8") as file:
+                return ".".join(_NUMBERS.findall(file.read()))
+        except OSError:
+            continue
+    return version("megatron_bridge")
+
+
+_NUM_SMS = "model.moe_flex_dispatcher_num_sms"
+RENAMED = {
+    "dataset.pack_sequences_in_batch": "dataset.enable_in_batch_packing",
+    "dataset.packed_sequence_specs": "dataset.offline_packing_specs",
+    "model.cuda_graph_scope": "model.cuda_graph_modules",
+    "model.mamba_stack_spec": "model.hybrid_stack_spec",
+    "model.moe_deepep_num_sms": _NUM_SMS,
+    "model.moe_hybridep_num_sms": _NUM_SMS,
+    "model.moe_ncclep_static_shape": "model.moe_use_grouped_tensor",
+    "optimizer.muon_use_nesterov": "optimizer.muon_nesterov",
+}
+"""The field of a later release that took the place of an older one."""
+RENAMED_GPUS = {"vrnvl72": "vr200"}
+"""Names of hardware in the recipes of a later release (0.7), with ours."""
 PRODUCTS = {"torch": "torch_version", "transformer_engine": "te_version"}
 """The products that `target` accepts besides Bridge, with the names of their versions in expressions."""
 BRIDGE = "bridge_version"

@@ -27,7 +27,7 @@ WORD_ELSEWHERE = {
     "up_proj": (("mla_up_proj",), "the up-projection of multi-latent attention; other attention has none"),
     "norm": (("layernorm",), "the norms before attention and before the experts"),
     "selective": (("[layernorm, moe_act]",), "selective recomputation names its modules"),
-    "flex": (("deepep", "hybridep"), "Megatron's flex dispatcher has these backends"),
+    "flex": (("deepep", "hybridep", "ncclep"), "Megatron's flex dispatcher has these backends"),
     **dict.fromkeys(("finetune", "fine_tune", "finetuning", "fine_tuning"), (("sft",), "fine-tuning of all weights")),
     **dict.fromkeys(("pretraining", "pre_train", "train"), (("pretrain",), "training from the start")),
 }

@@ -267,6 +267,8 @@ class Require(Node):
 
     name: Name | None
     expr: Expr
+    since: String | None
+    until: String | None
     because: String | None
     cites: tuple[Cite, ...]
     span: Span = field(eq=False, repr=False)
@@ -279,6 +281,8 @@ class Prefer(Node):
     name: Name | None
     expr: Expr
     worth: Number | None
+    since: String | None
+    until: String | None
     because: String | None
     cites: tuple[Cite, ...]
     span: Span = field(eq=False, repr=False)
@@ -419,6 +423,8 @@ class Conditional(Node):
     name: Name
     expr: Expr
     when: Expr | None
+    since: String | None
+    until: String | None
     because: String | None
     cites: tuple[Cite, ...]
     span: Span = field(eq=False, repr=False)
@@ -483,11 +489,14 @@ Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Mea
 
 @frozen
 class RulesDecl(Node):
-    """``rules NAME [of recipe] [when EXPR] { members }``: rules of a run, unless `subject` names something else."""
+    """``rules NAME [of recipe] [when EXPR] [since 0.5] [until 0.7] { members }``: rules of a run, unless `subject`
+    names something else; `since` and `until` are the releases of Bridge from which on and up to which they hold."""
 
     name: Name
     subject: Name | None
     when: Expr | None
+    since: String | None
+    until: String | None
     members: tuple[Member, ...]
     span: Span = field(eq=False, repr=False)
 

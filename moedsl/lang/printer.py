@@ -96,11 +96,17 @@ def _clauses(because: ast.String | None, cites: tuple[ast.Cite, ...], indent: st
     return "".join(f"\n{indent}  {line}" for line in lines)
 
 
+def _held(node: Any) -> str:
+    """Print the releases in which a member or a block holds: `` since 0.5 until 0.7``."""
+    said = ((word, getattr(node, word, None)) for word in ("since", "until"))
+    return "".join(f" {word} {version.value}" for word, version in said if version)
+
+
 def _claim(node: ast.Require | ast.Prefer, indent: str) -> str:
     word = "require" if isinstance(node, ast.Require) else "prefer"
     worth = f" worth {print_expr(node.worth)}" if isinstance(node, ast.Prefer) and node.worth else ""
     name = f"{node.name.id}: " if node.name else ""
-    return f"{word} {name}{print_expr(node.expr)}{worth}{_clauses(node.because, node.cites, indent)}"
+    return f"{word} {name}{print_expr(node.expr)}{worth}{_held(node)}{_clauses(node.because, node.cites, indent)}"
 
 
 def _member(word: str, mark: str) -> Callable[[Any, str], str]:
@@ -109,7 +115,7 @@ def _member(word: str, mark: str) -> Callable[[Any, str], str]:
     def show(node: Any, indent: str) -> str:
         when = getattr(node, "when", None)
         condition = f" when {print_expr(when)}" if when else ""
-        head = f"{word} {node.name.id}{mark} {print_expr(node.expr)}{condition}"
+        head = f"{word} {node.name.id}{mark} {print_expr(node.expr)}{condition}{_held(node)}"
         return head + _clauses(node.because, node.cites, indent)
 
     return show
@@ -145,7 +151,7 @@ def _declaration(word: str, body: str) -> Callable[[Any, str], str]:
         head = (
             f"{word} {node.name.id}" + (f" from {base.id}" if base else "") + (f" of {subject.id}" if subject else "")
         )
-        return head + (f" when {print_expr(when)}" if when else "") + _block(getattr(node, body), indent)
+        return head + (f" when {print_expr(when)}" if when else "") + _held(node) + _block(getattr(node, body), indent)
 
     return show
 

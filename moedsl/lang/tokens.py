@@ -17,7 +17,7 @@ from moedsl.lang import ast
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import Source, Span
 
-CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
+CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix", "since", "until")
 """Words that may start a line and still belong to the previous statement."""
 _UNITS = "|".join(unit for unit in SCALES if unit != "%")
 _LEXEME = re.compile(

@@ -36,7 +36,7 @@ _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
 @frozen
 class Clause:
-    """A clause (``because``, ``worth``, ``when``, ``confirm``, ``fix`` or ``of``) before it joins its statement."""
+    """A clause (``because``, ``when``, ``since``, ``confirm``, ``of`` or another) before it joins its statement."""
 
     word: str
     value: Any
@@ -174,7 +174,8 @@ def _member(cls: type[Any], *words: str) -> Rule:
 
 def _rules(b: Builder, c: Sequence[Any]) -> ast.RulesDecl:
     (name, *members), clauses, _ = _split(c)
-    return ast.RulesDecl(name, clauses.get("of"), clauses.get("when"), tuple(members), b.span(c))
+    subject, when, since, until = (clauses.get(word) for word in ("of", *_HELD))
+    return ast.RulesDecl(name, subject, when, since, until, tuple(members), b.span(c))
 
 
 def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:
@@ -188,6 +189,8 @@ def _fact_line(b: Builder, c: Sequence[Any]) -> tuple[ast.FactEntry, ...]:
     return tuple(evolve(e, cites=cites) if cites else e for e in entries)
 
 
+_HELD = ("when", "since", "until")
+"""The clauses that say when a member or a block holds."""
 _CLAUSE: Rule = lambda b, c: Clause(str(c[0]).split()[-1], c[1], b.span(c))  # noqa: E731
 _BINARY: Rule = lambda b, c: ast.Binary(" ".join(c[1:-1]), c[0], c[-1], b.span(c))  # noqa: E731
 RULES: dict[str, Rule] = {
@@ -209,8 +212,8 @@ RULES: dict[str, Rule] = {
     "data_stmt": _data,
     "weights_stmt": lambda b, c: ast.WeightsStmt(c[1] if len(c) > 2 else None, c[-1], b.span(c)),
     "pin_stmt": _many(ast.PinStmt),
-    **dict.fromkeys(("require", "law"), _member(ast.Require, "because")),
-    **dict.fromkeys(("prefer", "advice"), _member(ast.Prefer, "worth", "because")),
+    **dict.fromkeys(("require", "law"), _member(ast.Require, "since", "until", "because")),
+    **dict.fromkeys(("prefer", "advice"), _member(ast.Prefer, "worth", "since", "until", "because")),
     "allow_stmt": lambda b, c: ast.AllowStmt(c[1], c[2].value if len(c) > 2 else None, b.span(c)),
     "sweep_stmt": _named(ast.SweepStmt),
     "isolate_stmt": _named(ast.IsolateStmt),
@@ -220,7 +223,7 @@ RULES: dict[str, Rule] = {
     "resilience_stmt": _named(ast.ResilienceStmt),
     "for_stmt": _pick(ast.ForStmt, 1, 2),
     "binding": _pick(ast.Binding, 0, 2),
-    **dict.fromkeys(("worth", "because", "when", "confirm", "fix", "subject"), _CLAUSE),
+    **dict.fromkeys(("worth", "because", *_HELD, "confirm", "fix", "subject"), _CLAUSE),
     "cite": _pick(ast.Cite, 0, 1),
     "hardware_decl": _named(ast.HardwareDecl),
     "model_decl": _named(ast.ModelDecl),
@@ -235,12 +238,12 @@ RULES: dict[str, Rule] = {
     "value_fact": lambda b, c: ast.FactEntry(c[0], c[1], (), b.span(c)),
     **dict.fromkeys(("bindings_fact", "block_fact"), lambda b, c: ast.FactEntry(c[0], _nodes(c[1:]), (), b.span(c))),
     "let": _member(ast.Let, "because"),
-    "default": _member(ast.Default, "when", "because"),
-    "candidates": _member(ast.Candidates, "when", "because"),
-    "derive": _member(ast.Derive, "when", "because"),
-    "env": _member(ast.Env, "when", "because"),
-    "rank": _member(ast.Rank, "when", "because"),
-    "measured": _member(ast.Measured, "when", "because"),
+    "default": _member(ast.Default, *_HELD, "because"),
+    "candidates": _member(ast.Candidates, *_HELD, "because"),
+    "derive": _member(ast.Derive, *_HELD, "because"),
+    "env": _member(ast.Env, *_HELD, "because"),
+    "rank": _member(ast.Rank, *_HELD, "because"),
+    "measured": _member(ast.Measured, *_HELD, "because"),
     "symptom": _member(ast.Symptom, "confirm", "fix", "because"),
     "effect": _member(ast.Effect, "because"),
     "if_else": _pick(ast.If, 1, 3, 5),

@@ -16,6 +16,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from moedsl.cost import parameters
+from moedsl.emit import megatron_lm as emit
 from moedsl.facts.facts import Model
 from moedsl.facts.families import family
 from moedsl.facts.fine_tuning import FIELD, imported
@@ -46,8 +47,14 @@ Linux hands out ports from 32768.
 """
 PROGRAM, EXPECTED = "preflight.py", "preflight.json"
 NODES, NODES_EXPECTED = "node_check.py", "node_check.json"
-_BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
+_MODULES = {
+    "deepep": ("deep_ep", "Buffer"),
+    "hybridep": ("deep_ep", "HybridEPBuffer"),
+    "ncclep": ("transformer_engine.pytorch.ep", "ep_bootstrap"),
+}
 """The name that Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
+MEGATRON = "megatron_lm.py"
+"""The name of the program that starts Megatron-LM, inside a job too; its input file is megatron_lm.json."""
 CONVERT, WANTED = "convert.py", "weights.json"
 """The names of convert.py and of its input file inside a job."""
 
@@ -305,11 +312,12 @@ def preflight_expectations(plan: Plan, launch: Launch) -> dict[str, Any]:
     device, dispatcher = plan.device, plan.policy.dispatcher
     words = re.split(r"[^A-Za-z0-9]+", device.name)
     gpu = next((w for w in words if re.fullmatch(r"[A-Z]+\d+[A-Z]*", w)), words[-1])
-    module = {"module": "deep_ep", "attribute": _BUFFERS.get(dispatcher), "because": f"dispatcher={dispatcher}"}
+    module, attribute = _MODULES.get(dispatcher, ("", ""))
+    needed = {"module": module, "attribute": attribute, "because": f"dispatcher={dispatcher}"}
     return {
         "target": plan.target.to_json(),
         "needs": [{"product": n.product, "at_least": n.at_least, "because": n.because} for n in plan.needs],
-        "modules": [module] if dispatcher in _BUFFERS else [],
+        "modules": [needed] if module else [],
         "gpus": {
             "count": launch.ranks_per_node,
             "name": gpu,
@@ -321,6 +329,19 @@ def preflight_expectations(plan: Plan, launch: Launch) -> dict[str, Any]:
         "hf": plan.hf,
         "revision": plan.revision,
     }
+
+
+def megatron_lm(plan: Plan, model: Model, cluster: Cluster) -> tuple[Payload | None, list[Diagnostic]]:
+    """Return the payload that starts Megatron-LM from the cluster's checkout, or why there is none."""
+    refused = emit.refusals(plan, model)
+    if not cluster.megatron_lm:
+        refused.append(error("launch.megatron_lm", cluster=cluster.name))
+    if refused:
+        return None, refused
+    wanted = {"folder": cluster.megatron_lm, "entry": emit.entry(plan), "arguments": emit.words(plan, model),
+              "environment": emit.environment(plan)}  # fmt: skip
+    files = {MEGATRON: _program(MEGATRON), "megatron_lm.json": json.dumps(wanted, indent=1) + "\n"}
+    return Payload(files, entry=MEGATRON), []
 
 
 def input_paths(plan: Plan) -> list[str]:

@@ -24,7 +24,7 @@ from moedsl.rules.rule import Rule
 _PIECE = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[(){}\[\];\n]')
 _TYPED = re.compile(r"[A-Za-z0-9_.]*$")
 _TYPED_ON = re.compile(r"[A-Za-z0-9_.]*")
-_CLAUSE = re.compile(r"(?:\s|#[^\n]*\n)*(?:because|cite|worth|confirm|fix|when)(?![\w.])")
+_CLAUSE = re.compile(r"(?:\s|#[^\n]*\n)*(?:because|cite|worth|confirm|fix|when|since|until)(?![\w.])")
 _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
 
 

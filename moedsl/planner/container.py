@@ -11,6 +11,7 @@ from moedsl.facts.releases import BRIDGE, PRODUCTS, as_number, as_text
 from moedsl.lang import ast
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate, holds
+from moedsl.rules.rule import Rule
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import titled, wrapped
 
@@ -67,8 +68,15 @@ def device(p: Program) -> Device:
 
 def needs(p: Program, env: Mapping[str, Any]) -> tuple[Need, ...]:
     """Return the minimum product versions that the laws require, each with its law."""
-    bounds = ((r, bound(r.expr, env)) for r in p.of("require") if holds(r.when, env))
+    bounds = ((r, bound(r.expr, env) if holds(r.when, env) else _past(r, env)) for r in p.of("require"))
     return tuple(Need(*b, r.id, r.because) for r, b in bounds if b)
+
+
+def _past(r: Rule, env: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return Bridge and the release `until` which a law holds, if the layout breaks it in the release before."""
+    if r.until is None:
+        return None
+    return None if r.holds({**env, BRIDGE: as_number(r.until) - 1}) else ("bridge", r.until)
 
 
 def bound(e: ast.Expr, env: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
+from moedsl.facts import releases
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, SAVES, TEXT, Type
 from moedsl.lang import ast
@@ -124,17 +125,36 @@ def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: lis
     if missing and not isinstance(m, ast.Let):
         words = " and no ".join(f"`{w}`" for w in missing)
         diagnostics.append(error("check.no_reason", span, name=name, missing=words))
-    when: ast.Expr | None = getattr(m, "when", None)
-    if when is None or block.when is None:
-        when = block.when or when
-    else:
-        when = ast.Binary("and", block.when, when, block.when.span)
+    held = {"since": _release("since", block, m, diagnostics), "until": _release("until", block, m, diagnostics)}
+    conditions = [block.when, getattr(m, "when", None), *map(_compared, ("since", "until"), held.values())]
+    when: ast.Expr | None = None
+    for condition in conditions:
+        if condition is not None:
+            when = condition if when is None else ast.Binary("and", when, condition, when.span)
     because = m.because.value if m.because else None
     return Rule(
         f"{prefix}.{block.name.id}.{name}", type(m).__name__.lower(), name, m.expr, when, because,
         tuple(cite_text(c) for c in m.cites), span, worth(m, diagnostics),
+        **{word: version.value for word, version in held.items() if version is not None},
         **{clause: text.value for clause in ("confirm", "fix") if (text := getattr(m, clause, None))},
     )  # fmt: skip
+
+
+def _release(word: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]) -> ast.String | None:
+    """Return the version after `since` or `until` of a member, else of its block; report one that is no version."""
+    found: ast.String | None = getattr(m, word, None) or getattr(block, word)
+    if found is not None and not releases.is_version(found.value):
+        diagnostics.append(error("check.target:version", found.span, version=found.value))
+    return found
+
+
+def _compared(word: str, version: ast.String | None) -> ast.Expr | None:
+    """Return ``bridge_version >= version("0.5")`` for `since`, ``<`` for `until`."""
+    if version is None or not releases.is_version(version.value):
+        return None
+    at = version.span
+    number = ast.Call(ast.Name("version", at), (version,), at)
+    return ast.Binary(">=" if word == "since" else "<", ast.Name(releases.BRIDGE, at), number, at)
 
 
 def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:

@@ -50,6 +50,10 @@ class Rule:
     """For a `symptom`: how to confirm the cause."""
     fix: str | None = None
     """For a `symptom`: the fix."""
+    since: str | None = None
+    """The release of Bridge from which on it holds, as written; `when` includes it."""
+    until: str | None = None
+    """The first release of Bridge in which it no longer holds; `when` includes it."""
 
     def applies(self, env: Mapping[str, Any]) -> bool:
         """Whether the rule's condition holds for one row of plain values."""
@@ -286,13 +290,15 @@ def known_names() -> frozenset[str]:
     """Return all names that an `effect` may have: keywords, their values, Bridge's fields and their prefixes."""
     values = {a.name: a.words for a in axes.AXES} | {n: t.words for n, t in RUN.items() if t.words}
     words = {f"{n}.{v}" for n, of in values.items() for v in of}
-    paths = {p for path in fields.fields(fields.versions()[-1]) for p in prefixes(path)}
+    paths = {
+        p for version in (fields.LATEST, fields.versions()[-1]) for f in fields.fields(version) for p in prefixes(f)
+    }
     return frozenset({*WORDS, *words, *paths, ENVIRONMENT, *sections()})
 
 
 def sections() -> frozenset[str]:
     """Return the sections of Bridge's ConfigContainer, including those without fields."""
-    return frozenset({*(s for s in fields.sections(fields.versions()[-1]) if "." not in s), ENVIRONMENT})
+    return frozenset({*(s for s in fields.sections() if "." not in s), ENVIRONMENT})
 
 
 def is_known(name: str) -> bool:

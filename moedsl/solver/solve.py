@@ -236,6 +236,7 @@ def _kernels(problem: Problem) -> dict[str, Any]:
     unfused = p.sets.get("model.attention_backend") == "unfused"
     return {
         **factors,
+        "wire": 1 - sum(p.sets.get(path) == "mxfp8" for path in _MXFP8_WIRE) / 8,
         "loss": decided["cross_entropy_fusion_impl"] if decided["cross_entropy_loss_fusion"] else "unfused",
         "fused_activation": bool(decided["bias_activation_fusion"]),
         "fused_rotary": bool(decided["apply_rope_fusion"]),
@@ -250,6 +251,8 @@ _FACTORS = {
     "stash": "model.moe_paged_stash_buffer_size_factor_cuda",
     "capacity": "model.moe_expert_rank_capacity_factor",
 }
+_MXFP8_WIRE = ("model.moe_dispatch_fwd_dtype", "model.moe_combine_bwd_dtype")
+"""Two of the four transfers of a layer, each of which MXFP8 halves."""
 _OVERLAP = ("overlap_grad_reduce", "overlap_param_gather")
 
 

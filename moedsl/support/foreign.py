@@ -11,6 +11,7 @@ import errno
 import io
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +25,14 @@ def text_of(path: Path) -> str:
     """Read a file, or the pipe of a shell's ``<(command)``; raise OSError or UnicodeDecodeError."""
     refuse_special(path)
     return path.read_text(encoding="utf-8")
+
+
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/(?=megatron/(?:bridge|core|training)/)")
+
+
+def below_packages(file: str) -> str:
+    """Return a file's path below Python's packages or a repository that has Bridge or Megatron; else the file."""
+    return _PACKAGES.sub("", file, count=1)
 
 
 def refuse_special(path: Path) -> None:

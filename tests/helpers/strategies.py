@@ -10,7 +10,7 @@ from moedsl.support.source import Span
 AT = Span("random.moe", 0, 0)
 RESERVED = [
     "if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth", "confirm",
-    "fix",
+    "fix", "since", "until",
 ]  # fmt: skip
 STARTERS = [
     *("model", "hardware", "cluster", "rules", "profile", "run", "use", "seq", "batch", "micro_batch", "precision"),
@@ -78,9 +78,11 @@ version = st.from_regex(r"[0-9]{1,2}(\.[0-9]{1,2}){0,2}(rc1)?|main|r0\.3", fullm
     lambda s: ast.String(s, AT)
 )
 count = st.one_of(st.none(), number())
+release = st.one_of(st.none(), version)
+never = st.none()
 
-require = st.builds(ast.Require, maybe_name, expr, because, cites, at)
-prefer = st.builds(ast.Prefer, maybe_name, expr, count, because, cites, at)
+require = st.builds(ast.Require, maybe_name, expr, never, never, because, cites, at)
+prefer = st.builds(ast.Prefer, maybe_name, expr, count, never, never, because, cites, at)
 statement = st.one_of(
     st.builds(ast.BareStmt, free_name, count, at),
     st.builds(ast.ModelStmt, name, at),
@@ -115,17 +117,17 @@ fact = st.recursive(
 )
 _conditional = [ast.Default, ast.Candidates, ast.Derive, ast.Env, ast.Rank, ast.Measured]
 member = st.one_of(
-    st.builds(ast.Require, name, expr, because, cites, at),
-    st.builds(ast.Prefer, name, expr, count, because, cites, at),
+    st.builds(ast.Require, name, expr, release, release, because, cites, at),
+    st.builds(ast.Prefer, name, expr, count, release, release, because, cites, at),
     st.builds(ast.Let, name, expr, because, cites, at),
-    *(st.builds(cls, name, expr, maybe_expr, because, cites, at) for cls in _conditional),
+    *(st.builds(cls, name, expr, maybe_expr, release, release, because, cites, at) for cls in _conditional),
     st.builds(ast.Symptom, name, string, because, because, because, cites, at),
     st.builds(ast.Effect, name, name, because, cites, at),
 )
 _FACTS = (ast.HardwareDecl, ast.ModelDecl, ast.ClusterDecl, ast.DocumentDecl, ast.CalibrationDecl)
 declaration = st.one_of(
     *(st.builds(cls, name, _some(fact), at) for cls in _FACTS),
-    st.builds(ast.RulesDecl, name, maybe_name, maybe_expr, _some(member), at),
+    st.builds(ast.RulesDecl, name, maybe_name, maybe_expr, release, release, _some(member), at),
     st.builds(ast.ProfileDecl, name, _some(statement), at),
     st.builds(ast.RunDecl, name, maybe_name, _some(statement), at),
     st.builds(ast.UseDecl, string, at),

@@ -39,7 +39,7 @@ def test_every_fact_is_read() -> None:
         python "/opt/venv/bin/python"; env { NCCL_DEBUG INFO; B_2 "a b"; THREE 3 }; secrets [HF_TOKEN, WANDB_API_KEY]
         fabric roce; hca [mlx5_0, "mlx5_3:1"]; gid_index 3; env_script "/opt/site/nccl.sh"
         offline on; node_check on; tunnel ssh host "login.example.org" user alice port 2222 identity "~/.ssh/id_ed25519"
-        job_dir "/lustre/alice"; weights_dir "/lustre/weights"
+        job_dir "/lustre/alice"; weights_dir "/lustre/weights"; megatron_lm "/lustre/Megatron-LM"
         srun_args ["--cpu-bind=none"]; sbatch { reservation "big one"; kill_on_invalid_dep yes }
         storage_write 2 TB/s; gpu_mtbf_days 1500; most_lost_minutes 30; local_disk "/raid/ckpt" """
     )

@@ -64,9 +64,9 @@ def test_a_type_refuses_what_python_would_not_hold_in_it(type: str, value: str, 
 
 
 def test_a_version_means_the_newest_release_of_its_first_numbers() -> None:
-    found = {v: releases.named(v) for v in ("0.5", "0.5.1", "0.6", "0", "0.5.0", "5", "0.51", "")}
+    found = {v: releases.named(v) for v in ("0.5", "0.5.1", "0.6", "0.7", "0", "0.5.0", "5", "0.51", "")}
     assert {v: r and r.bridge for v, r in found.items()} == {
-        "0.5": "0.5.1", "0.5.1": "0.5.1", "0.6": "0.6.2", "0": "0.6.2",
+        "0.5": "0.5.1", "0.5.1": "0.5.1", "0.6": "0.6.2", "0.7": "0.7.1", "0": "0.7.1",
         "0.5.0": None, "5": None, "0.51": None, "": None,
     }  # fmt: skip
 
@@ -87,19 +87,22 @@ def test_differences_give_the_table_back(table: dict[str, object], other: dict[s
 
 
 def test_every_release_has_a_table_of_its_own_versions() -> None:
-    for release in releases.RELEASES:
+    for release in releases.KNOWN:
         table = fields.data(release.bridge)
         assert (table["bridge"], table["core"]) == (release.bridge, release.core)
 
 
 def test_what_a_release_has_is_what_its_notes_say() -> None:
-    """NVIDIA's changelogs: the paged stash is new in 0.5, SMs for every flex dispatcher are new in 0.6."""
+    """NVIDIA's changelogs: the paged stash is new in 0.5, SMs for every flex dispatcher in 0.6, MXFP8 exchanges in 0.7."""
     having = {
-        "model.moe_paged_stash": ["0.5.1", "0.6.2"],
-        "model.cuda_graph_modules": ["0.5.1", "0.6.2"],
-        "model.moe_flex_dispatcher_num_sms": ["0.6.2"],
-        "tokenizer.use_tokenizer_vocab_size": ["0.6.2"],
-        "model.tensor_model_parallel_size": ["0.4.2", "0.5.1", "0.6.2"],
+        "model.moe_paged_stash": ["0.5.1", "0.6.2", "0.7.0", "0.7.1"],
+        "model.cuda_graph_modules": ["0.5.1", "0.6.2", "0.7.0", "0.7.1"],
+        "model.moe_flex_dispatcher_num_sms": ["0.6.2", "0.7.0", "0.7.1"],
+        "tokenizer.use_tokenizer_vocab_size": ["0.6.2", "0.7.0", "0.7.1"],
+        "model.moe_ncclep_static_shape": ["0.6.2"],
+        "model.moe_dispatch_fwd_dtype": ["0.7.0", "0.7.1"],
+        "dataset.prefetch_factor": ["0.7.1"],
+        "model.tensor_model_parallel_size": [*fields.versions()],
     }
     assert {path: [v for v in fields.versions() if fields.has(path, v)] for path in having} == having
 

@@ -18,18 +18,13 @@ ROWS: dict[str, dict[str, Any]] = {
     f"{r['kind']}-{r['function']}": r
     for r in map(json.loads, (DATA / "recipe_layouts.jsonl").read_text(encoding="utf-8").splitlines())
 }
-NCCLEP = {
-    "perf-gpt_oss_120b_pretrain_64gpu_gb200_bf16_ncclep_config",
-    "perf-nemotron_3_nano_pretrain_8gpu_gb300_fp8mx_ncclep_config",
-}
-"""The ncclep backend is no word of the language: it needs a capacity budget that the published recipes alone tune."""
 FUSED_OFFLOAD = {
     f"perf-nemotron_3_ultra_pretrain_256gpu_{gpu}_{precision}_config"
     for gpu in ("gb200", "gb300")
     for precision in ("fp8mx", "nvfp4")
 }
-"""Nor is `fused_group_mlp`, the offload of whole fused experts outside a captured iteration."""
-UNSAYABLE = NCCLEP | FUSED_OFFLOAD
+"""`fused_group_mlp` is no word of the language: the offload of whole fused experts outside a captured iteration."""
+UNSAYABLE = FUSED_OFFLOAD
 
 PARTIAL_CG = {
     "perf-deepseek_v3_pretrain_256gpu_gb200_fp8mx_partial_cg_dev_config",
@@ -118,7 +113,6 @@ def test_the_recipes_that_fail_late_are_ones_that_bridge_accepts() -> None:
 
 
 def test_what_the_language_cannot_say() -> None:
-    assert {n for n, r in ROWS.items() if r.get("dispatcher") == "ncclep"} == NCCLEP
     assert {n for n, r in ROWS.items() if "fused_group_mlp" in r.get("offload_modules", [])} == FUSED_OFFLOAD
     for name in UNSAYABLE:
         assert [d.id for d in checked(run_text(ROWS[name])).diagnostics] == ["check.unknown_word"]

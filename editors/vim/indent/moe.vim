@@ -4,14 +4,14 @@ if exists('b:did_indent')
 endif
 let b:did_indent = 1
 setlocal indentexpr=GetMoeIndent() autoindent
-setlocal indentkeys=0},0),0],!^F,o,O,0=because,0=cite,0=worth,0=confirm,0=fix,0=when
+setlocal indentkeys=0},0),0],!^F,o,O,0=because,0=cite,0=worth,0=confirm,0=fix,0=since,0=until,0=when
 
 let b:undo_indent = 'setlocal indentexpr< autoindent< indentkeys<'
 if exists('*GetMoeIndent')
   finish
 endif
 
-let s:clause = '\v^\s*%(because|confirm|worth|cite|when|fix)>'
+let s:clause = '\v^\s*%(because|confirm|since|until|worth|cite|when|fix)>'
 
 " How many brackets a line leaves open, without its strings and comments.
 function s:Opened(line) abort

@@ -12,15 +12,15 @@ syntax sync minlines=200
 syntax match moeName '\v[A-Za-z_][A-Za-z0-9_]*%(\.[A-Za-z0-9_]+)*'
 syntax match moeOption '\v[A-Za-z0-9_]+%(\.[A-Za-z0-9_]+)*' contained
 syntax match moeAxis '\v%(offload_modules|overlap\.wgrad|delay_wgrad|grad_reduce|micro_batch|cuda_graph|dispatcher|ep_overlap|overlap\.ep|precision|recompute|sharding|moments|offload|overlap|etp|vpp|cp|ep|pp|tp)%([A-Za-z0-9_.])@!'
-syntax match moeValue '\v%(linear_kv_down_proj|linear_q_down_proj|freeze_projection|linear_kv_up_proj|linear_q_up_proj|fc1_latent_proj|fc2_latent_proj|freeze_language|linear_fc1_gate|canonical_lora|full_iteration|moe_preprocess|shared_experts|fp8_blockwise|freeze_vision|linear_fc1_up|linear_q_proj|fp8_current|linear_proj|mla_up_proj|split_heads|expert_fc1|linear_fc1|linear_fc2|linear_qkv|moe_router|qkv_linear|throughput|all_heads|attn_norm|attn_proj|blackwell|core_attn|each_head|layernorm|optimizer|alltoall|balanced|hybridep|linear_k|linear_q|linear_v|mlp_norm|out_proj|pretrain|unpadded|variable|eh_proj|in_proj|moe_act|natural|profile|ampere|deepep|hopper|packed|router|shared|static|mamba|mrope|mxfp8|nvfp4|outer|rubin|scale|attn|best|bf16|dora|each|fp32|fsdp|full|high|lora|mock|none|peft|real|rope|yarn|fit|gqa|low|mla|mlp|moe|sft)%([A-Za-z0-9_.])@!'
+syntax match moeValue '\v%(linear_kv_down_proj|linear_q_down_proj|freeze_projection|linear_kv_up_proj|linear_q_up_proj|fc1_latent_proj|fc2_latent_proj|freeze_language|linear_fc1_gate|canonical_lora|full_iteration|moe_preprocess|shared_experts|fp8_blockwise|freeze_vision|linear_fc1_up|linear_q_proj|fp8_current|linear_proj|mla_up_proj|split_heads|expert_fc1|linear_fc1|linear_fc2|linear_qkv|moe_router|qkv_linear|throughput|all_heads|attn_norm|attn_proj|blackwell|core_attn|each_head|layernorm|optimizer|alltoall|balanced|hybridep|linear_k|linear_q|linear_v|mlp_norm|out_proj|pretrain|unpadded|variable|eh_proj|in_proj|moe_act|natural|profile|ampere|deepep|hopper|ncclep|packed|router|shared|static|mamba|mrope|mxfp8|nvfp4|outer|rubin|scale|attn|best|bf16|dora|each|fp32|fsdp|full|high|lora|mock|none|peft|real|rope|yarn|fit|gqa|low|mla|mlp|moe|sft)%([A-Za-z0-9_.])@!'
 syntax match moeFunction '\v%(has_layout|segment|version|count|floor|ceil|join|log2|pow2|sqrt|abs|max|min)\ze\s*\('
 syntax match moeNumber '\v[0-9][A-Za-z0-9_.]*%(%([eE])@1<=[+-][0-9]+)='
-syntax match moeNumber '\v[0-9]+%(\.[0-9]+)=%([eE][+-]=[0-9]+)=[kMG]=%(\s*%(PFLOPS|TFLOPS|GB/s|TB/s|GiB|TiB|GB|TB)%([A-Za-z0-9_.])@!|\%%([A-Za-z0-9_("\[])@!|\s+\%%(\s*%($|[#;}\]),]|%(because|confirm|worth|cite|when|fix)%([A-Za-z0-9_.])@!))@=)'
+syntax match moeNumber '\v[0-9]+%(\.[0-9]+)=%([eE][+-]=[0-9]+)=[kMG]=%(\s*%(PFLOPS|TFLOPS|GB/s|TB/s|GiB|TiB|GB|TB)%([A-Za-z0-9_.])@!|\%%([A-Za-z0-9_("\[])@!|\s+\%%(\s*%($|[#;}\]),]|%(because|confirm|since|until|worth|cite|when|fix)%([A-Za-z0-9_.])@!))@=)'
 syntax match moeOperator '[-+*/%=<>!]\+'
 syntax match moeDelimiter '[:,;]'
 syntax match moeConstant '\v%(false|true)%([A-Za-z0-9_.])@!'
 syntax match moeWordOperator '\v%(else|then|and|not|if|in|or)%([A-Za-z0-9_.])@!'
-syntax match moeClause '\v%(because|confirm|worth|cite|when|fix)%([A-Za-z0-9_.])@!'
+syntax match moeClause '\v%(because|confirm|since|until|worth|cite|when|fix)%([A-Za-z0-9_.])@!'
 syntax region moeString start='"' skip='\\.' end='"' oneline contains=moeEscape
 syntax match moeEscape '\\.' contained
 syntax match moeComment '#.*$' contains=@Spell

@@ -28,8 +28,6 @@ from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, Label, error, note, suggest, to_json, warning
 from moedsl.support.source import Source, Span
 
-_PACKAGES = "site-packages" + os.sep
-
 
 @frozen
 class Lint:
@@ -190,7 +188,8 @@ class Lines:
     def of_base(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
         """Label the lines of the base recipe that set the fields; empty if a line of the user's sets one of them."""
         first = {places[0]: name for name in names if (places := self._places(r, name))}
-        own = [file for file, _ in first if _PACKAGES not in file or os.path.realpath(file) == os.path.realpath(r.file)]
+        of_bridge = {file for file, _ in first if foreign.below_packages(file) != file}
+        own = [f for f, _ in first if f not in of_bridge or os.path.realpath(f) == os.path.realpath(r.file)]
         return () if own else tuple(self.label(at, name, f"{name} is set here") for at, name in first.items())
 
     def definition(self, r: Recipe) -> tuple[Label, ...]:
@@ -242,7 +241,8 @@ class Lines:
         The name is relative to the packages, or to the working directory if the file is below it.
         """
         below = os.path.relpath(file)
-        shown = file.split(_PACKAGES)[-1] if _PACKAGES in file else file if below.startswith("..") else below
+        packaged = foreign.below_packages(file)
+        shown = packaged if packaged != file or below.startswith("..") else below
         if shown not in self.sources and Path(file).is_file():
             self.sources[shown] = Source(shown, Path(file).read_text(encoding="utf-8", errors="replace"))
         return shown, self.sources.get(shown)

@@ -13,6 +13,8 @@ from attrs import frozen
 from moedsl.bridge.lint import facts
 from moedsl.bridge.lint.facts import Recipe
 from moedsl.emit.fields import words
+from moedsl.facts import releases
+from moedsl.facts.fields import LATEST
 from moedsl.facts.symbols import NUMBER, Type
 from moedsl.lang import ast
 from moedsl.rules import collect as rules
@@ -35,8 +37,8 @@ from moedsl.solver.laws import reads_price
 from moedsl.support.diagnostics import Diagnostic, Label, error
 
 SUBJECT = "recipe"
-ELSEWHERE = ("launch", "trace")
-"""Subjects that rules/check/cluster_rules.py reads."""
+ELSEWHERE = ("launch", "trace", "release")
+"""Subjects that other rooms read: rules/check/cluster_rules.py, runs/profile and bridge/upgrade.py."""
 KINDS = ("require", "prefer", "let")
 
 
@@ -149,7 +151,13 @@ def judge(r: Recipe, book: Book, phase: str) -> Verdict:
 def environment(r: Recipe, book: Book, phase: str) -> Environment:
     """Return every known name with its value."""
     scope = book.scope
-    env: Environment = {"none": UNSET, "phase": phase, **facts.model_facts(r), **facts.hardware_facts(r)}
+    env: Environment = {
+        "none": UNSET,
+        "phase": phase,
+        releases.BRIDGE: releases.as_number(LATEST),
+        **facts.model_facts(r),
+        **facts.hardware_facts(r),
+    }
     env |= {"gpus": r.world} | words(r) | facts.computed(r)
     fields = [
         n for n in scope if n not in COMPUTED and not n.startswith(("env.", ARGUMENTS)) and ("." in n or n in SECTIONS)

@@ -17,6 +17,7 @@ from typing import Any
 from attrs import asdict, field, frozen
 
 from moedsl.compiler import load_stdlib
+from moedsl.facts.releases import RENAMED_GPUS
 from moedsl.planner.plan import Plan
 from moedsl.support import foreign
 from moedsl.support.diagnostics import require_declared, suggest
@@ -82,7 +83,7 @@ def read(target: str, gpu: str | None = None, world: int | None = None) -> Case 
     if gpu is not None:
         device = devices().get(gpu)
     else:
-        device = from_plan(plan) if plan else devices().get(named[2]) if named else None
+        device = from_plan(plan) if plan else devices().get(RENAMED_GPUS.get(named[2], named[2])) if named else None
     ranks = world or (plan.gpus if plan else None) or (int(named[1]) if named else None)
     if device is None:
         return failed(target, "verify.input", "the recipe does not name its GPU", choices())
@@ -186,7 +187,7 @@ class Refusal(JsonForm):
 def refusal(error: BaseException, question: str) -> Refusal:
     """Make a refusal; `where` is the innermost line, relative to site-packages if it is below."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{last.filename.split('site-packages/')[-1]}:{last.lineno}"
+    where = f"{foreign.below_packages(last.filename)}:{last.lineno}"
     return Refusal(where, type(error).__name__, str(error).strip()[:LONGEST], question)
 
 

@@ -188,6 +188,12 @@ def verify(
         if release is not None and not environments.is_ready(release):
             text = f"the recipe is for Megatron Bridge {release.bridge}, which is not here"
             help = f"`moedsl targets add {release.minor}` fetches it once, in addition to the installed one"
+            if release.documents:
+                text = f"no wheel of Megatron Bridge {release.bridge} is installed: nothing was asked; "
+                text += "its fields are those of its documents"
+                help = (
+                    f"{help}, as soon as a package index has it; `verify --read-only` compares the recipe with its plan"
+                )
             answers |= {id(c): failed(c.file, "verify.no_target", text, help) for c in own}
         else:
             with Server(min(jobs, len(own)), release) as server:

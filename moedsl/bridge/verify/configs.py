@@ -19,6 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from moedsl.facts.fields import absent
+from moedsl.support import foreign
 
 LAYOUT = "model.pipeline_model_parallel_layout"
 
@@ -201,7 +202,7 @@ def writer(places: Mapping[str, tuple[Place, ...]], field: str) -> str:
     if not found:
         return ""
     file, line = found[0]
-    return STAND_IN if file.startswith(OWN) else f"{file.split('site-packages/')[-1]}:{line}"
+    return STAND_IN if file.startswith(OWN) else f"{foreign.below_packages(file)}:{line}"
 
 
 @contextmanager

@@ -23,9 +23,8 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.facts.releases import Release
+from moedsl.facts.releases import Release, installed
 from moedsl.support import children, resources
-from moedsl.support.resources import installed_version as version
 
 
 @frozen
@@ -41,7 +40,7 @@ class NotMadeError(Exception):
 
 def is_installed(release: Release) -> bool:
     """Whether this Python has the release installed, in any patch version."""
-    return f"{version('megatron_bridge')}.".startswith(f"{release.minor}.")
+    return f"{installed()}.".startswith(f"{release.minor}.")
 
 
 def folder(release: Release) -> Path:
@@ -68,7 +67,8 @@ def folders(release: Release) -> list[str]:
 
 def pins(release: Release) -> list[str]:
     """Return the pip requirements of the release's folder."""
-    return [f"megatron-bridge=={release.bridge}", f"megatron-core=={release.core}", *release.own]
+    core = f"megatron-core=={release.core}" if release.core else "megatron-core"
+    return [f"megatron-bridge=={release.bridge}", core, *release.own]
 
 
 def make(release: Release) -> Path:
@@ -92,6 +92,8 @@ def make(release: Release) -> Path:
             errors = [line for line in ran.stderr.splitlines() if line.strip()] or [f"{command[0]} ended with no word"]
             text = f"Bridge {release.bridge} could not be fetched: {errors[-1].removeprefix('ERROR: ')}"
             help = f"it needs a package index once; on a machine without network, copy {target} from another one"
+            if release.documents:
+                help = "no package index had a wheel of it on 2026-11-28; `plan` and `compile` need none"
             raise NotMadeError(text, help)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(begun, target)

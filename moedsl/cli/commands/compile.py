@@ -15,6 +15,7 @@ from moedsl.cli.console import compiled
 from moedsl.cli.printing import prints_notes, show
 from moedsl.cli.terminal import Refused
 from moedsl.compiler import Result
+from moedsl.emit import megatron_lm
 from moedsl.emit.artifact import files_of_runs
 from moedsl.planner.text import Command
 from moedsl.support import foreign
@@ -32,7 +33,10 @@ def compile(a: Namespace) -> int:
     recipe = Path(a.output) / (plan.name if len(result.plans) > 1 else "") / "recipe.py"
     ranks = min(plan.gpus, plan.device.gpus_per_node)
     commands: list[Command] = [(f"moedsl verify {quote(a.output)}", "ask the real Megatron Bridge")]
-    if a.emit != "launch":
+    if a.backend == "megatron_lm":
+        script = f"bash {quote(str(recipe.with_name('pretrain.sh')))}"
+        commands.append((f"MEGATRON_LM=FOLDER {script}", "train with Megatron-LM, on every node"))
+    elif a.emit != "launch":
         commands.append((f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node"))
     else:
         if any(p.hub_weights is not None for p in result.plans):  # a job of launch.py expects them to be there
@@ -47,7 +51,7 @@ def compile(a: Namespace) -> int:
 def _write(a: Namespace, result: Result) -> None:
     """Write one folder, or a folder below it for each of several runs: all or none."""
     folder, plans = Path(a.output), result.plans
-    launches: dict[str, Mapping[str, str]] = {}  # launch.py and job.sh of each run by its name
+    launches: dict[str, Mapping[str, str]] = {}  # further files of each run by its name
     diagnostics: list[Diagnostic] = []
     if a.emit == "launch":
         from moedsl.launch import dryrun, preflight, script
@@ -67,6 +71,12 @@ def _write(a: Namespace, result: Result) -> None:
         ]
         diagnostics += [evolve(d, severity="warning") for d in refused]
         diagnostics = [d for i, d in enumerate(diagnostics) if d not in diagnostics[:i]]
+    if a.backend == "megatron_lm":
+        for plan, chosen in zip(plans, result.chosen, strict=True):
+            model = chosen.problem.program.model
+            diagnostics += (refused := megatron_lm.refusals(plan, model))
+            text = {} if refused else {"pretrain.sh": megatron_lm.script_text(plan, model)}
+            launches[plan.name] = {**launches.get(plan.name, {}), **text}
     files = files_of_runs(plans, result.source, result.library, launches)
     if any(d.is_error for d in diagnostics):
         raise Refused(diagnostics, result.sources)

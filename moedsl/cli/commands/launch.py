@@ -60,7 +60,7 @@ def _run(
 ) -> int:  # fmt: skip
     """Start the runs on a cluster; the nodes that a job names as bad are added to `bad`."""
     before: list[Job] = []
-    made, more = jobs(result, cluster, a.run)
+    made, more = jobs(result, cluster, a.run, a.backend)
     found = [*found, *more]
     if not a.no_preflight:
         here = local.interpreted(cluster)
@@ -106,7 +106,9 @@ def asked(cluster: str | None) -> str:
     return "local" if cluster is None else cluster
 
 
-def jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job], list[Diagnostic]]:
+def jobs(
+    result: Result, cluster: Cluster, only: str | None, backend: str = "bridge"
+) -> tuple[list[Job], list[Diagnostic]]:
     """Make the job of each run, or of the requested one."""
     names = [p.name for p in result.plans]
     if only is not None and only not in names:
@@ -114,12 +116,20 @@ def jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job],
         return [], [error("launch.no_run:run", only=only, help=help)]
     jobs: list[Job] = []
     found: list[Diagnostic] = []
+    models = {p.name: c.problem.program.model for p, c in zip(result.plans, result.chosen, strict=True)}
     for plan in (script.with_imported_weights(p, cluster) for p in result.plans if only in (None, p.name)):
         found += [d for d in script.weights_refusals(plan, cluster) if d not in found]
         launch, more = derive(plan, cluster, result.library)
         found += [d for d in more if d not in found]
-        if launch is not None:
-            jobs.append(Job(plan, launch, Payload({"recipe.py": recipe_text(plan)})))
+        if launch is None:
+            continue
+        if backend == "bridge":
+            payload = Payload({"recipe.py": recipe_text(plan)})
+        else:
+            payload, more = script.megatron_lm(plan, models[plan.name], cluster)
+            found += [d for d in more if d not in found]
+        if payload is not None:
+            jobs.append(Job(plan, launch, payload))
     return jobs, found
 
 

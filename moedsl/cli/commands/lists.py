@@ -65,7 +65,7 @@ def models(a: Namespace) -> int:
 def targets(a: Namespace) -> int:
     """List the releases of Megatron Bridge that recipes are written for, or fetch one to verify recipes with."""
     from moedsl.bridge.verify import environments
-    from moedsl.facts.releases import RELEASES, Release, default, named
+    from moedsl.facts.releases import KNOWN, Release, default, named
 
     def where(release: Release) -> str | None:
         """Return where `verify` finds the release; None if it is not here."""
@@ -75,20 +75,23 @@ def targets(a: Namespace) -> int:
         return str(folder) if folder else None
 
     if a.action != "add":
-        rows = [(r, where(r)) for r in RELEASES]
+        rows = [(r, where(r)) for r in KNOWN]
         if a.json:
             facts = [{"bridge": r.bridge, "core": r.core, "verified_by": w, "default": r is default()} for r, w in rows]
             console.print_json(facts)
             return 0
         for r, place in rows:
             said = place or f"`moedsl targets add {r.minor}` fetches it"
-            print(f"{r.bridge:<8}Megatron-Core {r.core:<8}{said}" + (", the default here" if r is default() else ""))
+            if r.documents and place is None:
+                said = f"no wheel of it; `moedsl targets add {r.minor}` fetches one as soon as an index has it"
+            core = f"Megatron-Core {r.core}" if r.core else "by its documents"
+            print(f"{r.bridge:<8}{core:<22}{said}" + (", the default here" if r is default() else ""))
         return 0
     ready = list[Release]()
     for version in a.versions:
         release = named(version)
         if release is None:
-            text, known = f"no release {version} of Megatron Bridge is known", [r.minor for r in RELEASES]
+            text, known = f"no release {version} of Megatron Bridge is known", [*dict.fromkeys(r.minor for r in KNOWN)]
             help = suggest(version, known) or (f"one of {', '.join(known)}",)
             raise Refused([error("check.target", text, help=help)])
         if environments.is_ready(release):

@@ -10,7 +10,7 @@ from pathlib import Path
 from moedsl.cli import console
 from moedsl.cli.terminal import Refused, coloured
 from moedsl.compiler import load_stdlib
-from moedsl.support.diagnostics import to_json
+from moedsl.support.diagnostics import error, to_json
 from moedsl.support.files import refusals
 from moedsl.support.render import render_all
 from moedsl.support.text import visible
@@ -80,6 +80,33 @@ def diff(a: Namespace) -> int:
     compared = compare(left, right)
     console.print_answer(a, compared.to_json(), lambda: text(compared), end="")
     return int(a.exit_code and compared.verdict.same_experiment is not True)
+
+
+def upgrade(a: Namespace) -> int:
+    """Say what another release changes for a run or a recipe. Exit 1 if the release refuses it as it is."""
+    from moedsl.bridge import upgrade as of
+    from moedsl.facts.releases import KNOWN, default, named
+    from moedsl.lang import reader
+
+    asked = vars(a)["from"]
+    before, after = named(asked) if asked else default(), named(a.to)
+    for version, release in ((asked, before), (a.to, after)):
+        if release is None:
+            known = ", ".join(r.bridge for r in KNOWN)
+            raise Refused([error("check.target:unsupported", release=version, known=known)])
+    assert before is not None and after is not None
+    if a.target.endswith(".moe"):
+        source, wrong = reader.read(a.target)
+        if source is None:
+            raise Refused(wrong)
+        found = of.of_run(source, before.bridge if asked else "", after, a.run)
+    else:
+        made = of.of_recipe(a.target, before, after, a.gpu, a.world)
+        found = [made] if isinstance(made, of.Upgrade) else ((made,), {})
+    if isinstance(found, tuple):
+        raise Refused(*found)
+    console.print_answer(a, [u.to_json() for u in found], lambda: "\n\n".join(map(of.text, found)))
+    return int(any(u.refused for u in found))
 
 
 def import_(a: Namespace) -> int:

@@ -150,7 +150,7 @@ class Cluster:
     def submit(self, file: Path, named: Callable[[str], None]) -> int:
         """Submit a file as `moedsl run FILE --cluster NAME --detach` does."""
         options = {"expression": None, "like": "", "run": None, "dryrun": False, "json": False, "sequential": False,
-                   "exclude_bad": False}  # fmt: skip
+                   "exclude_bad": False, "backend": "bridge"}  # fmt: skip
         words = Namespace(file=str(file), cluster=self.name, detach=True, no_preflight=self.no_preflight, **options)
         try:
             return launch.run(words, named)

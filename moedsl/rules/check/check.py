@@ -44,7 +44,7 @@ MOST_RANKS = 1_000_000
 """Maximum GPUs and maximum size of an axis: the product of four such sizes still fits a column's integer."""
 MOST = 1 << 40
 """Maximum of any other number."""
-SUBJECTS = ("recipe", "launch", "trace")
+SUBJECTS = ("recipe", "launch", "trace", "release")
 """Subjects, other than a run, that a rules block may have."""
 SWEEPABLE = ("seq", "batch", "gpus")
 WORDS: Mapping[str, tuple[tuple[str, ...], str]] = {

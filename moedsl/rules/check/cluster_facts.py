@@ -93,6 +93,8 @@ class Cluster:
     """``/on/the/node:/in/the/container``, with ``:ro`` if it is read-only."""
     python: str = _fact("path", "", "slurm", "kubeflow")
     """The job's interpreter; empty means the ``python3`` on its PATH."""
+    megatron_lm: str = _fact("path", "")
+    """A checkout of Megatron-LM, as the job sees it, for `run --backend megatron_lm`."""
     env: Mapping[str, str] = _fact("variables", {})
     """Variables of every rank; they override derived variables."""
     secrets: tuple[str, ...] = _fact("names", ())

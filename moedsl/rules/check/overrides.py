@@ -137,6 +137,8 @@ STATED = (
     "checkpoint.save",
     "model.attention_backend",
     "model.moe_expert_rank_capacity_factor",
+    "model.moe_dispatch_fwd_dtype",
+    "model.moe_combine_bwd_dtype",
     "model.moe_paged_stash_buffer_size_factor_cuda",
 )
 """Fields that the search and the recipe read only from `set`."""
