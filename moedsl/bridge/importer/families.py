@@ -80,7 +80,7 @@ def _settled(bridge: str, **values: bool | int | str) -> tuple[Only, ...]:
     return tuple(Only(key, (value,), f"Megatron Bridge builds nothing else: {bridge}") for key, value in values.items())
 
 
-_SARVAM: Mapping[str, Rule] = {
+_SARVAM: dict[str, Rule] = {
     **ints(experts="num_experts", expert_hidden="moe_intermediate_size"),
     "shared_expert_hidden": Product("num_shared_experts", "moe_intermediate_size"),
     "dense_layers": Int("first_k_dense_replace", least=0),

@@ -5,8 +5,6 @@ Line numbers cite Megatron Bridge 0.6.2, below ``megatron/bridge/``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from moedsl.bridge.importer.layers import Every, Indexes, Length, Pattern, Windows
 from moedsl.bridge.importer.rules import (
     Alike,
@@ -30,7 +28,7 @@ def ints(**keys: str) -> dict[str, Rule]:
     return {fact: Int(key) for fact, key in keys.items()}
 
 
-CORE: Mapping[str, Rule] = {
+CORE: dict[str, Rule] = {
     **ints(layers="num_hidden_layers", hidden="hidden_size", vocab="vocab_size", max_seq="max_position_embeddings"),
     **ints(heads="num_attention_heads", query_groups="num_key_value_heads"),
     "head_dim": HeadDim(),
@@ -39,7 +37,7 @@ CORE: Mapping[str, Rule] = {
     "topk_groups": Int("topk_group", absent=1, null=1),
     "position_embedding_type": Positions(),
 }
-TIED: Mapping[str, Rule] = {"tied_embeddings": Flag("tie_word_embeddings", absent=False)}
+TIED: dict[str, Rule] = {"tied_embeddings": Flag("tie_word_embeddings", absent=False)}
 MTP = Int("num_nextn_predict_layers", least=0, absent=0, null=0, note="num_nextn_predict_layers 0: no MTP layer")
 
 EXPERT_BIAS = "The router's expert bias is a buffer, not a parameter."
@@ -93,11 +91,11 @@ def mla_only(score: str) -> tuple[Only, ...]:
     )
 
 
-QWEN3_MOE: Mapping[str, Rule] = CORE | {
+QWEN3_MOE: dict[str, Rule] = CORE | {
     "qk_norm": Const(True, "models/qwen/qwen3_moe_bridge.py:60"),
     **ints(experts="num_experts", expert_hidden="moe_intermediate_size"),
 }
-VISION: Mapping[str, Rule] = {
+VISION: dict[str, Rule] = {
     **ints(layers="depth", hidden="hidden_size", ffn_hidden="intermediate_size", heads="num_heads"),
     **ints(patch="patch_size", temporal_patch="temporal_patch_size", merge="spatial_merge_size"),
     **ints(in_channels="in_channels", positions="num_position_embeddings", out_hidden="out_hidden_size"),
@@ -109,7 +107,7 @@ VISION_GELU = Only("hidden_act", ("gelu_pytorch_tanh",), "the vision tower's MLP
 TIED_ABOVE = Only("tie_word_embeddings", (False,), "it is read at the top of the configuration")
 
 
-def _gated_delta(bridge: str, qk_norm: int, gate: int, shared: int) -> Mapping[str, Rule]:
+def _gated_delta(bridge: str, qk_norm: int, gate: int, shared: int) -> dict[str, Rule]:
     """Make the rules of layers with a gated delta net, gated full attention in between, and experts in each layer."""
     return {
         **CORE,
@@ -132,14 +130,14 @@ GATED_DELTA_ONLY = (
     Only("linear_conv_kernel_dim", (4,), "memory and time of a gated delta net are known for a convolution of 4"),
 )
 _NEXT = "models/qwen/qwen3_next_bridge.py"
-QWEN3_NEXT: Mapping[str, Rule] = {
+QWEN3_NEXT: dict[str, Rule] = {
     **_gated_delta(_NEXT, 64, 81, 75),
     **TIED,
     "position_embedding_type": Const("rope", f"{_NEXT}:60"),
     "mtp_layers": Else(Int("mtp_num_hidden_layers", least=0), Const(1, "recipes/qwen/h100/qwen3_next.py:63")),
 }
 QWEN35 = "models/qwen/qwen35_bridge.py"
-QWEN3_5_MOE: Mapping[str, Rule] = {
+QWEN3_5_MOE: dict[str, Rule] = {
     **_gated_delta(QWEN35, 55, 60, 96),
     "ffn_hidden": Else(Int("intermediate_size"), Times(4, "hidden_size", "transformer/transformer_config.py:1330")),
     "mtp_layers": Int("mtp_num_hidden_layers", least=0, absent=0, null=0),
@@ -153,7 +151,7 @@ QWEN3_5_ONLY = (
 _NEMOTRON = "models/nemotronh/nemotron_h_bridge.py"
 _BLOCKS = Pattern("hybrid_override_pattern", "layers_block_type")
 _DEPTHS = "num_nextn_predict_layers"
-NEMOTRON_H: Mapping[str, Rule] = {
+NEMOTRON_H: dict[str, Rule] = {
     **CORE,
     **TIED,
     "layers": Length(_BLOCKS),
@@ -195,7 +193,7 @@ STEP = "models/stepfun/step35"
 _GEMMA4 = "models/gemma/gemma4_provider.py"
 _GEMMA4_LAYERS = "models/gemma/modeling_gemma4.py"
 GEMMA4_TOWER = "models/gemma_vl/modeling_gemma4_vl.py:158"
-GEMMA4_TEXT: Mapping[str, Rule] = CORE | {
+GEMMA4_TEXT: dict[str, Rule] = CORE | {
     "position_embedding_type": Const("rope", f"{_GEMMA4}:277"),
     "qk_norm": Const(True, f"{_GEMMA4}:293"),
     "sandwich_norms": Const(True, f"{_GEMMA4_LAYERS}:1276"),
