@@ -20,7 +20,7 @@ import dataclasses
 import enum
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.metadata import version
@@ -33,6 +33,7 @@ from moedsl.bridge.verify.cases import Device
 from moedsl.bridge.verify.configs import LAYOUT, plain
 from moedsl.facts.fields import fields
 
+Made = dict[str, Any]
 FILE = Path(__file__).resolve().parents[1] / "moedsl" / "facts" / "megatron_arguments.json"
 DEVICE = Device("NVIDIA GB200", (10, 0), 192 << 30, 148)
 WORLD = 64
@@ -74,13 +75,15 @@ def main() -> None:
     megatron_lm.parser()  # before there are ranks, whose number is a default
     stand_ins.answer(DEVICE, WORLD, 0)
     found: dict[str, list[dict[str, Any]]] = {}
-    bases = [(b.split(), _configuration(megatron_lm.validated(megatron_lm.parsed(b.split())))) for b in BASES]
+    bases: list[tuple[list[str], Made]] = [
+        ([*b.split()], _configuration(megatron_lm.validated(megatron_lm.parsed(b.split())))) for b in BASES
+    ]
     groups = {id(a): g.title for g in megatron_lm.parser()._action_groups for a in g._group_actions}
     dataset = {p.partition(".")[2] for p in fields() if p.startswith("dataset.")}
     for action in megatron_lm.parser()._actions:
         if action.dest == "help":
             continue
-        entry = {"flags": list(action.option_strings), **_form(action), "group": groups[id(action)]}
+        entry: Made = {"flags": list(action.option_strings), **_form(action), "group": groups[id(action)]}
         made, also = _fields(action, entry["type"], bases)
         entry |= {name: values for name, values in (("fields", made), ("also", also)) if values}
         if action.dest in dataset and not any(p.partition(".")[2] == action.dest for p in made):
@@ -104,18 +107,14 @@ def _configuration(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _form(action: argparse.Action) -> dict[str, Any]:
+def _form(action: argparse.Action) -> Made:
     """The action, type, number of values, words and default of an argument."""
-    kinds = {
-        argparse._StoreTrueAction: "true",
-        argparse._StoreFalseAction: "false",
-        argparse.BooleanOptionalAction: "either",
-    }
-    kind = kinds.get(type(action), "value")
+    kinds = {"_StoreTrueAction": "true", "_StoreFalseAction": "false", "BooleanOptionalAction": "either"}
+    kind = kinds.get(type(action).__name__, "value")
     default = action.default if action.default is not argparse.SUPPRESS else None
-    form = {"action": kind, "type": None, "nargs": None, "choices": None, "default": _written(default)}
+    form: Made = {"action": kind, "type": None, "nargs": None, "choices": None, "default": _written(default)}
     if kind == "value":
-        names = {int: "int", float: "float", bool: "bool", str: "str", None: "str"}
+        names: Mapping[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", None: "str"}
         named = getattr(action.type, "__name__", "")
         words = [*action.choices] if action.choices is not None else None
         if named == "_parse_cuda_graph_modules_arg":
@@ -132,9 +131,6 @@ def _form(action: argparse.Action) -> dict[str, Any]:
 def _written(value: Any) -> Any:
     """A default as a command line writes it: a member of an enumeration by its name."""
     return value.name if isinstance(value, enum.Enum) else plain(value)
-
-
-Made = dict[str, Any]
 
 
 def _fields(action: argparse.Action, kind: str | None, bases: Sequence[tuple[list[str], Made]]) -> tuple[Made, Made]:
@@ -183,7 +179,7 @@ def _changed(before: Made, after: Made, given: Any) -> Made:
 
 
 @contextmanager
-def _unchecked() -> Iterator[None]:
+def _unchecked() -> Generator[None]:
     """Let the configurations keep what they are given, without their own checks and completions."""
     with ExitStack() as stack:
         for kind in _configured():
@@ -192,7 +188,7 @@ def _unchecked() -> Iterator[None]:
 
 
 @cache
-def _configured() -> list[type]:
+def _configured() -> list[Any]:
     """The classes of configurations that have checks of their own."""
     import megatron.core.transformer as transformer
     import megatron.training.argument_utils as utils

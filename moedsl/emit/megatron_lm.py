@@ -190,12 +190,15 @@ def _inexpressible(plan: Plan, known: Values) -> Iterator[Diagnostic]:
     if layers not in _STANDARD_LAYERS:
         yield error("emit.megatron_lm:layers", model=plan.model, layers=layers)
     stated = {_SPELLED[dest](known)[0] for dest in _SPELLED}
-    stated |= {p for a in arguments() if a.dest not in _NEVER for p in (*a.fields, a.named)}
+    written = [a for a in arguments() if a.dest not in _NEVER]
+    stated |= {p for a in written for p, v in (*a.fields.items(), (a.named, SAME)) if v == SAME or v is False}
+    # what no argument decides, and what only the flag of a kind of model brings along: --multi-latent-attention
+    fixed = dict(table.unread()) | {p: v for a in written for p, v in a.fields.items() if p not in stated}
     stated |= {source for path, source in _sources(plan).items() if path in stated}
     made = {f"model.{name}": v for name, v in given.items() if v is not None and f"model.{name}" not in differences()}
     own = {path: v for path, v in plan.set.items() if not path.startswith("env_vars.")}
     for path, value in {**made, **own}.items():
-        if path not in stated and value != table.unread().get(path):
+        if path not in stated and value != fixed.get(path):
             if path in own:
                 yield error("emit.megatron_lm:set", path=path, value=value)
             else:

@@ -1,18 +1,34 @@
-"""What `--backend megatron_lm` writes, read back, submitted and refused."""
+"""What `--backend megatron_lm` writes, judged by Megatron-LM's own functions and by the recipe of the same plan."""
 
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.client import Server
 from moedsl.cli.main import main as moedsl
 from moedsl.compiler import Result, load_stdlib
 from moedsl.emit import megatron_lm
-from tests.helpers import programs, rotation
+from moedsl.emit.settings import known_values
+from tests.helpers import bridge_process, programs, rotation
 from tests.helpers.cost_models import enough_gpus, model
 from tests.helpers.paths import EXAMPLES
+from tests.helpers.programs import written
 
+ASK = """
+import json, os, sys
+from moedsl.bridge.verify import megatron_lm, stand_ins
+from moedsl.bridge.verify.cases import Device
+found = []
+for name, words, device, world, environment in json.load(sys.stdin):
+    stand_ins.answer(Device.from_json(device), world, 0)
+    os.environ.update(environment)
+    found.append(megatron_lm.configuration(megatron_lm.validated(megatron_lm.parsed(words))))
+print(json.dumps(found))
+"""
 RUNS: list[Path | str] = [*EXAMPLES, *sorted(load_stdlib().models)]
 
 
@@ -20,6 +36,38 @@ def result_of(run: Path | str) -> Result:
     if isinstance(run, Path):
         return programs.example(run)
     return programs.compiled(f"model {run}; gb300 x {enough_gpus(model(run))}; seq 4k; fit first")
+
+
+@pytest.mark.bridge
+@pytest.mark.timeout(1200)
+def test_the_configuration_is_that_of_the_recipe(server: Server, tmp_path: Path) -> None:
+    asked: list[tuple[Any, ...]] = []
+    of: list[tuple[str, cases.Case, Any]] = []
+    for run in rotation.some("runs of Megatron-LM", RUNS, 3):
+        result = result_of(run)
+        assert not result.failed, result.diagnostics
+        folder = tmp_path / (run.stem if isinstance(run, Path) else run)
+        for case, plan, chosen in zip(written(result, folder), result.plans, result.chosen, strict=True):
+            m = chosen.problem.program.model
+            if not megatron_lm.refusals(plan, m):
+                device = cases.from_plan(plan).to_json()
+                words, environment = megatron_lm.words(plan, m), megatron_lm.environment(plan)
+                asked.append((plan.name, words, device, plan.gpus, environment))
+                of.append((folder.name, case, known_values(plan, m).get("model.activation_func")))
+    done = bridge_process.run("-c", ASK, text=json.dumps(asked))
+    assert not done.returncode, done.stderr[-3000:]
+    made = json.loads(done.stdout.splitlines()[-1])
+    wrong: list[Any] = []
+    for (name, _, function), ours, bridge in zip(of, made, server.resolve([c for _, c, _ in of]), strict=True):
+        assert bridge.resolved and bridge.refusal is None, (name, bridge.refusal)
+        assert ours["model.activation_func"] == f"<{function}>", name
+        wrong += [
+            (name, path, value, bridge.resolved[path])
+            for path, value in ours.items()
+            if path.startswith("model.") and path in bridge.resolved and path not in megatron_lm.differences()
+            if not str(value).startswith("<") and value != bridge.resolved[path]
+        ]
+    assert not wrong, wrong
 
 
 @pytest.mark.parametrize("run", rotation.some("scripts read back", RUNS, 1), ids=lambda r: getattr(r, "stem", r))
