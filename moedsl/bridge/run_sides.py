@@ -219,5 +219,5 @@ def _read(c: Case) -> Side | Wrong:
     recipe = read(c, hardware, library)
     if isinstance(recipe, Diagnostic):
         return Wrong((recipe,))
-    fields = of_recipe(recipe.fields, recipe.classes)
+    fields = of_recipe(recipe.stated, recipe.classes)
     return Side(c.file, "source", fields, unread=recipe.unread, stated=fields)

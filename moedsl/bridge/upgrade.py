@@ -192,7 +192,7 @@ def predicted(
     text = foreign.parse_python_file(Path(recipe.file)) if Path(recipe.file).is_file() else None
     named = _mentioned(text) if text else None
     own = {path for path, at in recipe.places.items() if at and at[0][0] == recipe.file and _is_own(path, named)}
-    values = {path: normalise(path, v) for path, v in recipe.fields.items() if path in fields.fields(now)}
+    values = {path: normalise(path, v) for path, v in recipe.stated.items() if path in fields.fields(now)}
     hf = recipe.get("model.hf_model_id")
     gone = [
         _gone(path, value, then, path in own) for path, value in values.items() if not _has(path, then, recipe.classes)

@@ -67,11 +67,18 @@ class Recipe(Configuration):
     """The attributes that the recipe sets and that are not fields of Bridge, with their values."""
     unread: tuple[str, ...] = ()
     """Descriptions of what could not be read."""
+    assumed: frozenset[str] = frozenset()
+    """The fields of a new provider that no line sets, so that they have their defaults."""
     arguments: Mapping[str, Any] = field(factory=dict)
     """The value of every argument of a Megatron-LM run, by name; empty for a recipe of Bridge. `accepted` is true if
     they come from a log: `validate_args` has completed them already, and rules over them have nothing to say."""
     given: tuple[Argument, ...] = ()
     """The arguments that such a run is called with."""
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The fields that a line of the recipe sets."""
+        return {n: v for n, v in self.fields.items() if n not in self.assumed}
 
     @property
     def env(self) -> Mapping[str, Any]:

@@ -138,7 +138,7 @@ def against_plan(target: str, gpu: str | None = None, world: int | None = None) 
     recipe = read(c, hardware, library)
     if isinstance(recipe, Diagnostic):
         return failed(target, "verify.input", recipe.message, "; ".join(recipe.help))
-    planned, read_fields = of_plan(c.plan), of_recipe(recipe.fields, recipe.classes)
+    planned, read_fields = of_plan(c.plan), of_recipe(recipe.stated, recipe.classes)
     stated = [f for f in planned if f in read_fields]
     differ = [Mismatch(f, planned[f], read_fields[f]) for f in stated if read_fields[f] != planned[f]]
     compared = f"{len(stated)} of {len(planned)} decided fields are in the source; {UNASKED}"

@@ -49,6 +49,7 @@ def read(c: Case, hardware: Hardware, library: Library) -> Recipe | Diagnostic:
         fields=reader.fields, hardware=hardware, world=c.world,
         classes=reader.classes, places=reader.places, asked=reader.asked, whole=False,
         model=stdlib_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
+        assumed=frozenset(reader.assumed),
     )  # fmt: skip
 
 
@@ -124,6 +125,8 @@ class Reader:
     places: dict[str, tuple[Place, ...]] = field(factory=dict)
     classes: dict[str, str] = field(factory=dict)
     unread: dict[str, None] = field(factory=dict)
+    assumed: set[str] = field(factory=set)
+    """The fields whose value is the default of a new provider."""
     asked: str | None = None
     hf: str | None = None
     stack: list[Place] = field(factory=list)
@@ -164,6 +167,7 @@ class Reader:
         """Record the line that sets a field, with its callers; forget the fields below it and, unless `keep`, its own
         value."""
         self.places[path] = (at, *reversed(self.stack))
+        self.assumed.discard(path)
         for known in [n for n in self.fields if n.startswith(f"{path}.") or (n == path and not keep)]:
             del self.fields[known]
 
@@ -351,6 +355,7 @@ class _Body:
             own = path.startswith("model.") and path.removeprefix("model.") not in given and not known.others
             if own and known.default not in ("required", "factory"):
                 self.reader.fields[path] = known.default
+                self.reader.assumed.add(path)
         self.reader.cannot("the fields that the Hugging Face configuration gives the model", self.at(call))
 
     def function(self, name: str) -> tuple[Module, ast.FunctionDef] | None:
