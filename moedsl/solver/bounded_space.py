@@ -250,7 +250,8 @@ class BoundedSpace:
         kept = np.zeros(table.rows, dtype=bool)
         for may, group in by_meshes(self.c, table, policies):
             left = np.flatnonzero(may & ~kept)
-            if len(group) >= SEVERAL and len(left) >= SEVERAL_ROWS:
+            screened = "sharding" in group[0]  # the bound over several policies is one with FSDP, and one without
+            if screened and len(group) >= SEVERAL and len(left) >= SEVERAL_ROWS:
                 rest = table.take(left)
                 left = left[self._could_obey(caps, rest, price, self._memory_price(price, rest, group))]
             for some in _batches(group, len(left)):

@@ -19,7 +19,7 @@ from moedsl.compiler import compile_source
 from moedsl.emit.overrides import overrides, overrides_text
 from moedsl.emit.recipe import recipe_text
 from moedsl.emit.settings import decided_fields, function_name, stated
-from moedsl.facts import fields, values
+from moedsl.facts import fields, releases, values
 from moedsl.facts.common import COMMON, COPIED, VARIABLES
 from moedsl.facts.fields import provided
 from moedsl.facts.values import normalise
@@ -335,7 +335,7 @@ def test_the_commit_is_no_part_of_the_experiment() -> None:
 
 # Recipes for older releases of Bridge: no field that a release lacks, its own names, and a word on what it lacks.
 
-OLDER = fields.versions()[:-1]
+OLDER = tuple(r.bridge for r in releases.RELEASES[:-1])
 _ASSIGNED = re.compile(r"^ {4}cfg\.([\w.]+) = ", re.MULTILINE)
 _GRAPHS = "qwen3_30b_a3b; h100 x 16\nthroughput first\n"
 TEXTS = table_of("emit", "recipe: texts")
@@ -368,6 +368,8 @@ def test_each_release_has_its_own_name_of_what_graphs_capture() -> None:
         "0.4.2": ["model.cuda_graph_scope"],
         "0.5.1": ["model.cuda_graph_modules"],
         "0.6.2": ["model.cuda_graph_modules"],
+        "0.7.0": ["model.cuda_graph_modules"],
+        "0.7.1": ["model.cuda_graph_modules"],
     }
 
 
@@ -407,7 +409,7 @@ def test_real_images_of_kimi_are_refused_where_a_release_reads_those_of_qwen_alo
 def test_a_field_of_another_release_is_refused_with_the_releases_that_have_it() -> None:
     run = "qwen3_30b_a3b; h100 x 16\ntarget bridge 0.5\nset tokenizer.use_tokenizer_vocab_size = true\n"
     (found,) = [d for d in compiled(run).diagnostics if d.is_error]
-    assert found.id == "check.unknown_field" and "0.6.2 has it" in found.message
+    assert found.id == "check.unknown_field" and "; 0.6.2, 0.7.0, 0.7.1 have it" in found.message
 
 
 def test_a_model_that_a_release_cannot_build_is_refused_with_the_release_that_can() -> None:
@@ -416,8 +418,8 @@ def test_a_model_that_a_release_cannot_build_is_refused_with_the_release_that_ca
 
 
 def test_an_unknown_release_is_refused_with_the_known_ones() -> None:
-    (found,) = [d for d in compiled("qwen3_30b_a3b; h100 x 16; target bridge 0.7").diagnostics if d.is_error]
-    assert found.id == "check.target" and "0.4.2, 0.5.1, 0.6.2" in found.message
+    (found,) = [d for d in compiled("qwen3_30b_a3b; h100 x 16; target bridge 0.9").diagnostics if d.is_error]
+    assert found.id == "check.target" and "0.4.2, 0.5.1, 0.6.2, 0.7.0, 0.7.1" in found.message
     source = Source("run.moe", "qwen3_30b_a3b; h100 x 16")
-    (found,) = [d for d in compile_source(source, "check", target="0.7").diagnostics if d.is_error]
+    (found,) = [d for d in compile_source(source, "check", target="0.9").diagnostics if d.is_error]
     assert (found.id, found.labels, found.help) == ("check.target", (), ("give `--target 0.6`",))

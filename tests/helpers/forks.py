@@ -43,7 +43,7 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-_FLAGS = ("-P", "-u")
+_FLAGS = ("-I", "-P", "-S", "-u")
 """Options of Python before its arguments."""
 
 

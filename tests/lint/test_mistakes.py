@@ -82,7 +82,9 @@ def test_captured_attention_of_qwen35_is_no_error(linted: Mapping[str, Lint]) ->
 def test_every_rule_for_recipes_has_a_mistake() -> None:
     known, wrong = rules.collect(load_stdlib())
     assert not wrong
-    assert {r.id for r in known if r.kind != "let"} - {m.id for m in MISTAKES.values()} == set()
+    of_arguments = "std.megatron_"  # tests/megatron_lm asks about these beside `validate_args`
+    asked = {r.id for r in known if r.kind != "let" and not r.id.startswith(of_arguments)}
+    assert asked - {m.id for m in MISTAKES.values()} == set()
 
 
 def test_advice_of_the_base_recipe_is_given_once(linted: Mapping[str, Lint]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.cost import pipeline
-from moedsl.facts import axes, families, fields, fine_tuning, releases
+from moedsl.facts import axes, families, fine_tuning, releases
 from moedsl.facts.facts import Model, Site
 from moedsl.facts.families import family
 from moedsl.facts.fine_tuning import METHODS
@@ -327,7 +327,10 @@ class _Reader:
         words = families.why_unbuilt(model, target)
         if words is None:
             return
-        at, newest = self._anywhere(), [v for v in fields.versions() if families.why_unbuilt(model, v) is None][-1:]
+        at, newest = (
+            self._anywhere(),
+            [r.bridge for r in releases.RELEASES if families.why_unbuilt(model, r.bridge) is None][-1:],
+        )
         if newest:
             named = {"model": model.name, "release": target, "newest": newest[0]}
             self.found.append(error("check.target:unbuilt", at, why=words, **named))
