@@ -44,7 +44,8 @@ PAGES = {
     "plan": "plan.md", "check": "language.md", "what-if": "questions.md", "data": "language.md#data",
     "compile": "recipe.md", "import": "recipes.md", "clusters": "run.md", "weights": "run.md", "logs": "jobs.md",
     "cancel": "jobs.md", "next": "tune.md", "calibrate": "results.md#for-calibration", "schema": "internals.md",
-    "completion": "automation.md", "fmt": "automation.md", "mcp": "assistants.md", "init": "tutorial_pretrain.md",
+    "completion": "automation.md", "fmt": "automation.md", "mcp": "assistants.md",
+    "upgrade": "targets.md", "init": "tutorial_pretrain.md",
 }  # fmt: skip
 """The pages of commands that have no page of their own name."""
 NOTICE = "<!-- Written by tools/make_docs.py from stdlib/; edit the .moe files instead. -->\n"

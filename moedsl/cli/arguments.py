@@ -543,7 +543,7 @@ COMMANDS: Mapping[str, Command] = {
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Plan": ("init", "plan", "check", "explain", "what-if", "report", "serve", "data"),
-    "Recipes": ("compile", "verify", "rehearse", "import", "lint", "diff", "targets"),
+    "Recipes": ("compile", "verify", "rehearse", "import", "lint", "diff", "upgrade", "targets"),
     "Jobs": ("run", "clusters", "weights", "jobs", "logs", "watch", "cancel"),
     "After a run": ("diagnose", "results", "gap", "profile", "memory", "next", "tune", "calibrate"),
     "Names and tools": ("models", "hardware", "fmt", "schema", "completion", "lsp", "mcp"),

@@ -526,8 +526,7 @@ def host(m: Model, hw: Hardware, t: Table, adapter: Adapter | None = None) -> By
     once = slower(hw) * free["full_iteration"]
     repeated = once * (1 + k.host_again * all_again)
     each = repeated * launches
-    # a group of one rank exchanges nothing: it has no lists of splits (core transformer/moe/token_dispatcher.py:543)
-    lists = k.host_expert * m.experts / t["ep"] * ((t["dispatcher"] == ALLTOALL) & (t["ep"] * t["etp"] > 1))
+    lists = k.host_expert * m.experts / t["ep"] * (t["dispatcher"] == ALLTOALL)
     router = k.host_router * free["moe_router"] + k.host_preprocess * free["moe_preprocess"]
     moe = (router + k.host_experts) * launches + lists
     moe = once * moe * (1 + k.host_again * (all_again | t.has("recompute", BIT["moe"])))

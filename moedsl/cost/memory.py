@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from moedsl.cost import activations, adapters, blocks, formats, parameters
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
-from moedsl.cost.cases import Case, Flag
+from moedsl.cost.cases import CAPACITY, Case, Flag
 from moedsl.cost.formats import BF16
 from moedsl.cost.parameters import Parameters, of_memory
 from moedsl.cost.rows import Floats, Table
@@ -319,7 +319,7 @@ class OutsidePart:
 
 
 def outside_parts(
-    hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int, capacity: float
+    hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int, capacity: float = CAPACITY
 ) -> list[OutsidePart]:
     """Return each part of the memory outside torch on a rank of a layout (axis to code); empty parts are left out."""
     # Count Megatron-Core's groups with more than one rank, and the peers of those that send from rank to rank

@@ -167,27 +167,26 @@ def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
         data = rest + data
         end = data.rfind(b"\n") + 1
         if not end and len(data) > LONGEST:
-            yield _broken(data)
+            yield from _broken(data)
             rest = b""
             continue
         rest = data[end:]
         if end:
             yield data[:end]
     if rest:
-        yield _broken(rest) if len(rest) > LONGEST else rest
+        yield from _broken(rest) if len(rest) > LONGEST else (rest,)
 
 
-def _broken(part: bytes) -> bytes:
-    """Break a part of a long line at carriage returns, which progress bars write, and at blanks within PIECE bytes."""
-    out = list[bytes]()
-    for line in part.replace(b"\r", b"\n").split(b"\n"):
-        start = 0
-        while start < len(line):
-            blank = line.rfind(b" ", start, start + PIECE) + 1
-            end = blank if blank and len(line) - start > PIECE else start + PIECE
-            out.append(line[start:end])
-            start = end
-    return b"\n".join(out) + b"\n"
+def _broken(part: bytes) -> Iterator[bytes]:
+    """Yield a part of a long line as lines, broken at carriage returns, which progress bars write, and at blanks within
+    PIECE bytes."""
+    start = 0
+    while start < len(part):
+        piece = part[start : start + PIECE]
+        blank = piece.rfind(b" ") + 1 if len(part) - start > PIECE else 0
+        piece = piece[:blank] if blank else piece
+        start += len(piece)
+        yield piece.replace(b"\r", b"\n") + b"\n"
 
 
 @define

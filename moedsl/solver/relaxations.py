@@ -67,7 +67,8 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
         need = f"; at {tokens(seq)} this needs {n} {p.hardware.name}" if seq >= LONG else ""
         opens = _opened(p, n, "hardware", f"{p.hardware.name} x {n}", more.search)
         out += [evolve(r, text=r.text + need) for r in opens]
-    return out + ([*_try(p, gpus, "seq", f"seq {tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
+    shorter = (_try(p, gpus, "seq", f"seq {tokens(n)}", seq=n) for n in (seq // 2, seq // 4) if n >= 1024)
+    return out + next(filter(None, map(list, shorter)), [])
 
 
 def whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:

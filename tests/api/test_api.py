@@ -57,7 +57,8 @@ def test_another_name_is_none() -> None:
         getattr(moedsl, "plans")  # noqa: B009
 
 
-def test_a_plan_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_what_the_command_prints(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     made = moedsl.plan(RUN)
     assert made.text == printed(capsys, "plan", "--full", "-e", RUN)
     assert printed(capsys, "plan", "-e", RUN).startswith(str(made)) and repr(made) == "<Planned: 1 plan>"

@@ -307,8 +307,11 @@ def test_weights_of_a_sibling_are_a_warning_with_the_way_to_declare_it() -> None
     assert not compile_source(Source("run.moe", RUN + 'weights hf "Qwen/Qwen3-30B-A3B"'), "check").diagnostics
 
 
-def test_pretraining_from_weights_is_told_the_field() -> None:
-    (d,) = compile_source(Source("run.moe", 'qwen3_30b_a3b; h100 x 16; weights "/c"'), "check").diagnostics
-    field = re.search(r"`(set \S+ = \S+)`", " ".join(d.help))
-    assert field
-    assert not compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; {field[1]}"), "check").diagnostics
+def test_pretraining_from_weights_is_told_the_rates_of_a_continued_run() -> None:
+    run = 'qwen3_30b_a3b; h100 x 16; weights "/c"'
+    (d,) = compile_source(Source("run.moe", run), "check").diagnostics
+    assert (d.id, d.severity) == ("check.continued_rate", "warning")
+    sets = re.findall(r"`set (\S+) = \.\.\.`", " ".join(d.help))
+    assert sets == ["optimizer.lr", "optimizer.min_lr"]
+    stated = run + "".join(f"; set {path} = 1e-5" for path in sets)
+    assert not compile_source(Source("run.moe", stated), "check").diagnostics

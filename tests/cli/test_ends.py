@@ -27,7 +27,7 @@ sys.exit(main())
 """`moedsl run` on this machine, which has no GPUs: torchrun starts the ranks of one node."""
 STUBBORN = """import subprocess, sys
 from moedsl.support import children
-leaves = "import os, signal, time; os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(900)"
+leaves = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(900)"
 children.run(["bash", "-c", f"setsid {sys.executable} -c '{leaves}' & wait"])
 """
 COMMANDS = {

@@ -45,7 +45,7 @@ WRITES: Mapping[str, tuple[str, ...]] = {
 READS = {
     "check files", "clusters file", "compile file", "data stats file", "diagnose --run", "gap --run", "init --data",
     "lint files", "memory --run", "next --run", "plan file", "profile --run", "rehearse file", "report --memory",
-    "report --profile", "report file", "run file", "tune file", "verify files", "weights export file",
+    "report --profile", "report file", "run file", "tune file", "upgrade target", "verify files", "weights export file",
     "weights import file", "what-if file",
 }  # fmt: skip
 IN_THE_JOB = {"weights export --from", "weights export --to"}

@@ -26,7 +26,10 @@ LOG = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 @asynccontextmanager
 async def client(*options: str) -> AsyncIterator[Any]:
     command = StdioServerParameters(
-        command=sys.executable, args=["-m", "moedsl", "mcp", *options], env={"PYTHONPATH": str(ROOT)}, cwd=ROOT
+        command=sys.executable,
+        args=["-m", "moedsl", "mcp", *options],
+        env={"PYTHONPATH": str(ROOT), "COLUMNS": "100"},
+        cwd=ROOT,
     )
     async with Client(stdio_client(command)) as made:
         yield made
@@ -56,7 +59,10 @@ def test_the_skill_and_the_page_name_every_tool() -> None:
     ] and f"name: {SKILL.parent.name}" in head  # fmt: skip
 
 
-def test_an_answer_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_is_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     asked = {
         "plan": ({"program": RUN}, ["plan", "-e", RUN]),
         "what_if": ({"program": RUN, "tokens": "1T", "price": 2.5},

@@ -336,6 +336,7 @@ REVIEWED = {
         0.75: "of a causal ring, the mean share of the tokens that a step joins",
         1e12: "a unit",
     },
+    "memory.py": {64: "tokens of a chunk of NCCL EP's buffers (core transformer/moe/token_dispatcher.py:1598)"},
     "estimate.py": {
         20: "bits of a key",
         0xFFFFF: "bits of a key",

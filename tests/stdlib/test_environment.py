@@ -54,7 +54,12 @@ def members() -> tuple[ast.Member, ...]:
 
 def evaluate_env(values: Mapping[str, Any]) -> dict[str, Any]:
     """Each variable's first entry whose condition holds."""
-    known = {"etp": 1, **values, **{n: frozenset(values[n]) for n in ("cuda_graph", "offload_modules")}}
+    known = {
+        "etp": 1,
+        "pads_tokens": False,
+        **values,
+        **{n: frozenset(values[n]) for n in ("cuda_graph", "offload_modules")},
+    }
     env: dict[str, Any] = {}
     for member in members():
         if isinstance(member, ast.Let):

@@ -349,9 +349,10 @@ def test_a_group_lies_in_nodes_as_the_environment_says(said_of_dispatch: dict[st
 def test_hybridep_makes_a_buffer_for_all_tokens_of_a_rank(said_of_dispatch: dict[str, Any]) -> None:
     """std.dispatch.hybridep_depth: its queue pairs hold three requests for each, and one more, of fewer than 65,536."""
     assert said_of_dispatch["tokens"] == {str(n): n for n in (64, 21824, 21845)}
-    for tokens in (21844, 21845):
+    for tokens in (21824, 21825, 21845):
         values = {"dispatcher": "hybridep", "nvlink_domain": 8, "etp": 1, "rank_tokens": tokens}
-        assert permits("std.dispatch.hybridep_depth", ep=16, **values) == (3 * tokens + 1 < 65536)
+        filled = -(-tokens // 64) * 64  # whole chunks
+        assert permits("std.dispatch.hybridep_depth", ep=16, **values) == (3 * filled + 1 < 65536)
         assert permits("std.dispatch.hybridep_depth", ep=8, **values)
 
 
