@@ -37,6 +37,7 @@ collect_ignore = (
         "automation",
         "bench",
         "calibrate/test_measure_gpu.py",
+        "cli/test_ends.py",
         "cli/test_imports.py",
         "docs/test_site.py",
         "editors",

@@ -32,6 +32,7 @@ def test_a_family_has_a_bridge_where_the_table_says_so() -> None:
     assert {name for name, bridge in has.items() if bridge} == set(data()["families"]) - DENSE
 
 
+@pytest.mark.bridge
 def test_the_classes_are_those_that_the_wheel_registers() -> None:
     """A class that the table has more is one of an older transformers, whose name the published file has."""
     wheel = Path(str(distribution("megatron-bridge").locate_file("megatron/bridge/models")))
