@@ -28,7 +28,7 @@ from moedsl.solver.conflicts import (
     without,
 )
 from moedsl.solver.fits import fits, layouts, next_that_fits
-from moedsl.solver.laws import Row
+from moedsl.solver.laws import SECONDS, Row
 from moedsl.solver.problem import cases
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import Chosen, solve
@@ -67,7 +67,8 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
         need = f"; at {tokens(seq)} this needs {n} {p.hardware.name}" if seq >= LONG else ""
         opens = _opened(p, n, "hardware", f"{p.hardware.name} x {n}", more.search)
         out += [evolve(r, text=r.text + need) for r in opens]
-    shorter = (_try(p, gpus, "seq", f"seq {tokens(n)}", seq=n) for n in (seq // 2, seq // 4) if n >= 1024)
+    halves = (2, 4) if read_by(p, core).isdisjoint(SECONDS) else (2,)  # half a sequence may still not fit
+    shorter = (_try(p, gpus, "seq", f"seq {tokens(seq // n)}", seq=seq // n) for n in halves if seq // n >= 1024)
     return out + next(filter(None, map(list, shorter)), [])
 
 
