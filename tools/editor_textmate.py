@@ -85,7 +85,12 @@ def _lexical() -> dict[str, Any]:
     }
     return {
         "comment": word("#.*$", "comment.line.number-sign"),
-        "clause": word(either(W.clauses), "keyword.other.clause"),
+        "clause": {
+            "patterns": [
+                match(rf"(since|until){BLANKS}({WORD})", "keyword.other.clause", "constant.numeric"),
+                word(either(W.clauses), "keyword.other.clause"),
+            ]
+        },
         "string": string,
         "number": {"match": NUMBER, "name": "constant.numeric.moe", "captures": captures(["keyword.other.unit"])},
         "symbol": {"patterns": [word(symbols, "keyword.operator"), word("[:,;]", "punctuation.separator")]},

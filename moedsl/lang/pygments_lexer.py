@@ -38,7 +38,11 @@ def _either(items: Iterable[str]) -> str:
 
 
 _BLANKS = [(r"[ \t\r\f]+", Whitespace), (r"#[^\n]*", Comment.Single)]
-_BETWEEN = [*_BLANKS, (r"\n+", Whitespace), (r";", Punctuation), (_any(_W.clauses), Keyword.Reserved, "line")]
+_RELEASE = (rf"(since|until){_B}({_WORD})", bygroups(Keyword.Reserved, Whitespace, Number))
+_BETWEEN = [
+    *_BLANKS, (r"\n+", Whitespace), (r";", Punctuation), (*_RELEASE, "line"),
+    (_any(_W.clauses), Keyword.Reserved, "line"),
+]  # fmt: skip
 _NAMES = [
     (rf"{_either(_W.functions)}(?=[ \t]*\()", Name.Function),
     (_any(_W.axes), Name.Builtin),
@@ -46,6 +50,7 @@ _NAMES = [
     (_NAME, Name),
 ]
 _EXPRESSION = [
+    _RELEASE,
     (_any(_W.clauses), Keyword.Reserved),
     (_any(_W.operators), Operator.Word),
     (_any(_W.constants), Keyword.Constant),
