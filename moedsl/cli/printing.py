@@ -18,7 +18,7 @@ from moedsl.lang.printer import print_expr
 from moedsl.planner import ladder, several
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import SECTIONS, Command, coloured, head
-from moedsl.queries.pages import page, texts
+from moedsl.queries.layouts import page, texts
 from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule
 from moedsl.solver.problem import lower

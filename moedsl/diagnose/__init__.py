@@ -8,7 +8,7 @@ compile. Only the run itself shows whether an edit cures it.
 - errors.py collects every rank's tracebacks and what loggers mark as errors. messages.py finds each error in NVIDIA's
   code: the line that raised it, what that checks, the run-file statement that decides it, and the law that states it.
   It searches messages.jsonl.gz, the table of all errors in the wheels, which tools/make_messages.py writes.
-- log_lines.py reads the lines that a run prints about its progress; health.py checks its steps. `runs` uses both.
+- log_lines.py reads the lines that a run prints about its progress, and checks its steps. `runs` uses it too.
 - memory.py reads the numbers in an out-of-memory message and compares them with the plan.
 - edit.py applies the edits that a symptom's `fix` names and plans again (`compile_edits`); if memory ran out, it keeps
   all edits that save enough.

@@ -16,6 +16,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+import re2
 from attrs import frozen
 
 from moedsl.diagnose.errors import Error, Frame
@@ -63,8 +64,8 @@ _STATEMENTS = {
 """The statements for keywords that are not axes."""
 _WORDS = {row.path: row.word for s in reversed(SECTIONS) for row in reversed(s.rows) if row.word}
 """The keyword that decides each field."""
-_NAMED = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|--[a-z][a-z0-9-]+|\bseq_length\b")
-"""Matches a field or an argument that a text names."""
+_NAMED = re2.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|--[a-z][a-z0-9-]+|\bseq_length\b")
+"""Matches a field or an argument that a text names; RE2 takes linear time for a line of any length."""
 
 
 @frozen

@@ -19,8 +19,7 @@ from attrs import define, evolve, field, frozen
 
 from moedsl.diagnose import log_lines
 from moedsl.diagnose.errors import Error, Errors, split_rank
-from moedsl.diagnose.health import Finding, Health
-from moedsl.diagnose.log_lines import Line, Step
+from moedsl.diagnose.log_lines import Finding, Health, Line, Step
 from moedsl.rules import collect
 from moedsl.rules.library import Library
 from moedsl.rules.patterns import OPTIONS, Pattern, compiled
@@ -160,8 +159,12 @@ def diagnose(name: str, stream: Iterable[bytes], known: Sequence[Symptom]) -> Re
     return scan.report(name)
 
 
+class Part(bytes):
+    """A part of a line that is longer than `LONGEST`. It has newlines for the search, and ends no line of the log."""
+
+
 def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
-    """Split a stream into blocks that end with a line; a line longer than `LONGEST` is broken into several."""
+    """Split a stream into blocks that end with a line; a line longer than `LONGEST` comes in several `Part`s."""
     rest = b""
     while data := stream.read(size):
         data = rest + data
@@ -177,16 +180,15 @@ def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
         yield from _broken(rest) if len(rest) > LONGEST else (rest,)
 
 
-def _broken(part: bytes) -> Iterator[bytes]:
-    """Yield a part of a long line as lines, broken at carriage returns, which progress bars write, and at blanks within
-    PIECE bytes."""
+def _broken(part: bytes) -> Iterator[Part]:
+    """Break a part of a long line at carriage returns, which progress bars write, and at blanks within PIECE bytes."""
     start = 0
     while start < len(part):
         piece = part[start : start + PIECE]
         blank = piece.rfind(b" ") + 1 if len(part) - start > PIECE else 0
         piece = piece[:blank] if blank else piece
         start += len(piece)
-        yield piece.replace(b"\r", b"\n") + b"\n"
+        yield Part(piece.replace(b"\r", b"\n"))
 
 
 @define
@@ -207,9 +209,11 @@ class Scan:
     steps: int = 0
     last_step: int = 0
     tail: deque[Error] = field(factory=lambda: deque(maxlen=TAIL))
+    _in_part: bool = False
 
     def block(self, block: bytes) -> list[Line]:
-        """Read a block of whole lines; return those that a training run prints about its progress."""
+        """Read a block of whole lines, or a `Part`; return the lines that a run prints about its progress."""
+        self._in_part = isinstance(block, Part)
         block = _ANSI.sub(b"", block) if b"\x1b" in block else block
         for s, start in self._candidates(block) if self.known else ():
             self._try(s, block, start)
@@ -221,8 +225,8 @@ class Scan:
         self.learning_rate = self._rate(block, len(block))
         printed = self._printed(block)
         self._follow(block)
-        self.lines += block.count(b"\n")
-        self.unfinished = not block.endswith(b"\n")
+        self.lines += self._count(block)
+        self.unfinished = self._in_part or not block.endswith(b"\n")
         return printed
 
     def _candidates(self, block: bytes) -> Iterator[tuple[Symptom, int]]:
@@ -270,7 +274,7 @@ class Scan:
         out: list[Line] = []
         number, before = self.lines + 1, 0
         for start, line in log_lines.lines(block):
-            number, before = number + block.count(b"\n", before, start), start
+            number, before = number + self._count(block, before, start), start
             out.append(line)
             if isinstance(line, Step):
                 before_it = self.health.last.iteration if self.health.last else 0
@@ -283,17 +287,17 @@ class Scan:
 
     def _follow(self, block: bytes) -> None:
         """Read the exceptions of a block, and keep its last lines."""
-        number = self.lines + 1
-        last = block[-SHOWN * TAIL :].splitlines()[-TAIL:]
-        for i, line in enumerate(last, number + block.count(b"\n") - len(last) + (not block.endswith(b"\n"))):
+        last = max(len(block) - SHOWN * TAIL, 0)
+        for i, line in [*self._numbered(block[last:], self._number(block, last))][-TAIL:]:
             rank, text = split_rank(line.decode("utf-8", errors="replace"))
             self.tail.append(Error(i, "", text.strip(), rank, first_line=i))
+        number = self.lines + 1
         for piece in _pieces(block):
             if self.errors.may_have(piece):
-                for i, line in enumerate(piece.splitlines()):
+                for i, line in self._numbered(piece, number):
                     if self.errors.may_have(line):
-                        self.errors.add(number + i, line[:LONGEST_ERROR].decode("utf-8", errors="replace").rstrip())
-            number += piece.count(b"\n")
+                        self.errors.add(i, line[:LONGEST_ERROR].decode("utf-8", errors="replace").rstrip())
+            number += self._count(piece)
 
     def _try(self, s: Symptom, block: bytes, start: int) -> None:
         text = _line(block, start)
@@ -309,8 +313,9 @@ class Scan:
             for name, value in match.groupdict().items():
                 if value and value not in details.get(name, "") and details.get(name, "").count("; ") < DETAILS - 1:
                     details[name] = f"{details[name]}; {value}" if name in details else value
-            more = {"count": seen.count + 1, "ranks": ranks, "last_line": self._number(block, start)}
-            self.found[s.rule.id] = evolve(seen, details=details, **more)
+            number = self._number(block, start)
+            count = seen.count + (number > seen.last_line)  # parts of one line count once
+            self.found[s.rule.id] = evolve(seen, details=details, count=count, ranks=ranks, last_line=number)
             return
         matched = match.group()  # a report shows this part even if the line is long
         at = text.find(matched)
@@ -334,8 +339,18 @@ class Scan:
             at = block.rfind(b"learning rate: ", 0, at)
         return self.learning_rate
 
+    def _count(self, block: bytes, start: int = 0, end: int | None = None) -> int:
+        """Count the lines that end in a part of a block."""
+        return 0 if self._in_part else block.count(b"\n", start, end)
+
     def _number(self, block: bytes, start: int) -> int:
-        return self.lines + block.count(b"\n", 0, start) + 1
+        return self.lines + self._count(block, 0, start) + 1
+
+    def _numbered(self, text: bytes, number: int) -> Iterator[tuple[int, bytes]]:
+        """Yield lines with their numbers, the first of which is `number`; carriage returns only separate."""
+        for line in text.splitlines(keepends=True):
+            yield number, line
+            number += self._count(line)
 
 
 def _pieces(block: bytes) -> Iterator[bytes]:

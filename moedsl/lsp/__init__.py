@@ -9,12 +9,11 @@ The modules, in reading order:
 - `workspace.py`: all open files. `document.py`: one version of a text; positions, capabilities and legends.
 - `analysis.py`: parse and check. `checking.py`: when a file is checked, its diagnostics, and the thread of the solver.
 - `completion.py`, `describe.py`: completion and hover. `place.py`: what is around a cursor, and what the grammar
-  accepts there. `offers.py`, `legal.py`: what to offer.
+  accepts there. `legal.py`: the values of an axis that have a legal layout.
 - `navigation.py`: definition, references, rename, links. `names.py`, `index.py`: the names in one file, and across
   files.
 - `structure.py`: outline, folds, selections, semantic tokens, formatting.
-- `plans.py`, `actions.py`: hints, lenses and commands for a plan; code actions, and the edits that pin a plan's
-  choices.
+- `actions.py`: code actions; hints, lenses and commands for a plan, and the edits that pin its choices.
 
 To add a request, write a function of a `Document` (or the `Workspace`) and the request's parameters, and add a line to
 `server.FEATURES`.

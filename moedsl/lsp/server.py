@@ -47,8 +47,8 @@ COMPLETION = types.CompletionOptions(trigger_characters=["=", ".", " ", '"', "["
 FEATURES: tuple[Feature, ...] = (
     Feature(types.TEXT_DOCUMENT_COMPLETION, "completion", "completion", options=COMPLETION),
     Feature(types.TEXT_DOCUMENT_HOVER, "describe", "hover"),
-    Feature(types.TEXT_DOCUMENT_INLAY_HINT, "plans", "inlay_hints", waits=0.6),
-    Feature(types.TEXT_DOCUMENT_CODE_LENS, "plans", "code_lenses", waits=0.6),
+    Feature(types.TEXT_DOCUMENT_INLAY_HINT, "actions", "inlay_hints", waits=0.6),
+    Feature(types.TEXT_DOCUMENT_CODE_LENS, "actions", "code_lenses", waits=0.6),
     Feature(types.TEXT_DOCUMENT_CODE_ACTION, "actions", "code_actions", options=ACTIONS, of="workspace"),
     Feature(types.TEXT_DOCUMENT_DEFINITION, "navigation", "definition", of="workspace"),
     Feature(types.TEXT_DOCUMENT_REFERENCES, "navigation", "references", of="workspace"),
@@ -69,10 +69,10 @@ FEATURES: tuple[Feature, ...] = (
 """Every request that is answered from a document or the workspace."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "moedsl.pin": ("plans", "pin"),
-    "moedsl.pinAll": ("plans", "pin_all"),
-    SHOW_PLAN: ("plans", "show_plan"),
-    SHOW_REPORT: ("plans", "show_report"),
+    "moedsl.pin": ("actions", "pin_decisions"),
+    "moedsl.pinAll": ("actions", "pin_all"),
+    SHOW_PLAN: ("actions", "show_plan"),
+    SHOW_REPORT: ("actions", "show_report"),
 }
 """Module and function of `moedsl.lsp` for each command.
 

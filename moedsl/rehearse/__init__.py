@@ -5,8 +5,8 @@ docs/rehearse.md says what a rehearsal proves.
 
 In the order of the work:
 
-- shrink.py: makes the small run (`Rehearsal`) with its policies. sizes.py chooses its pipeline, meshes and widths. Both
-  note what differs from the plan.
+- shrink.py: makes the small run (`Rehearsal`): its policies, pipeline, meshes and widths; notes what differs from the
+  plan.
 - prepare.py: writes the folder of a run: rehearsal.moe with every axis pinned, the recipe.py emitted from it, and the
   small model's config.json.
 - launch.py: starts the ranks: on a CPU as forks of one host (moedsl.bridge.verify.host) over gloo, on GPUs by torchrun

@@ -28,7 +28,7 @@ from moedsl.emit.settings import function_name
 from moedsl.facts import axes
 from moedsl.facts.facts import Model
 from moedsl.planner.plan import Plan
-from moedsl.rehearse import sizes
+from moedsl.rehearse import shrink
 from moedsl.rehearse.shrink import Rehearsal
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import write_all, written_as
@@ -90,7 +90,7 @@ def rank_files(folder: Path) -> Iterator[Path]:
 
 def parameters(r: Rehearsal) -> tuple[Parameters, ...]:
     """Count the parameters of a rank, by pipeline stage."""
-    sizes_, layout = r.layout, sizes.layout_of(r.pipeline_layout, r.model, r.layout["pp"], r.layout["vpp"])
+    sizes_, layout = r.layout, shrink.layout_of(r.pipeline_layout, r.model, r.layout["pp"], r.layout["vpp"])
     tp, ep, etp = (sizes_[a] for a in ("tp", "ep", "etp"))
     return tuple(stage_parameters(r.model, layout, i, tp, ep, etp) for i in range(sizes_["pp"]))
 

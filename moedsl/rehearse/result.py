@@ -20,8 +20,7 @@ from moedsl.planner.plan import Plan
 from moedsl.rehearse.cpu.bridge import Change, changes
 from moedsl.rehearse.launch import Failure, Outcome
 from moedsl.rehearse.prepare import Prepared
-from moedsl.rehearse.shrink import BATCH, Rehearsal, in_place_of
-from moedsl.rehearse.sizes import KEPT, KINDS, LEFT_OUT, SHRUNK, Note
+from moedsl.rehearse.shrink import BATCH, KEPT, KINDS, LEFT_OUT, SHRUNK, Note, Rehearsal, in_place_of
 from moedsl.support.text import counted, wrapped
 
 Answers = Sequence[Mapping[str, Any]]

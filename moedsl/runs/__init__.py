@@ -8,7 +8,7 @@ measured runs, and sample files. Output: reports as JSON (`--json`) and as text,
 | --- | --- | --- |
 | how fast runs were, and which one won | `results/` | `results` |
 | how a run is doing while it trains | `watch_logs.py`, `watch.py` | `watch` |
-| why a run is slower than predicted or published | `gap.py`, `published.py` | `gap` |
+| why a run is slower than predicted or published | `gap.py` | `gap` |
 | what to try next, and how to try it unattended | `tune/` | `next`, `tune` |
 | how the constants of the estimates are fitted | `measured_runs.py`, `calibrate.py` | `calibrate` |
 | what the time of a step was spent on | `profile/` | `profile` |

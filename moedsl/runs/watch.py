@@ -18,8 +18,16 @@ from moedsl.diagnose.log_lines import Step
 from moedsl.facts.units import GIB
 from moedsl.planner.estimate import Interval
 from moedsl.runs.results.gather import Given, Numbers, Run, numbers
-from moedsl.runs.results.log import Attempt
-from moedsl.runs.results.measure import BATCH, Timed, batches, contradictions, predicted, spread_of, warning_texts
+from moedsl.runs.results.measure import (
+    BATCH,
+    Attempt,
+    Timed,
+    batches,
+    contradictions,
+    predicted,
+    spread_of,
+    warning_texts,
+)
 from moedsl.runs.watch_logs import RECENT, Watched, origin, pace, spent, stragglers
 from moedsl.support import svg
 from moedsl.support.text import counted, duration, table, visible, wrapped

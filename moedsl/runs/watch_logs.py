@@ -24,9 +24,9 @@ from moedsl.diagnose.scan import Scan, Symptom
 from moedsl.launch import follow, store
 from moedsl.launch.store import Job
 from moedsl.planner.plan import Plan
-from moedsl.runs.results import log
+from moedsl.runs.results import measure
 from moedsl.runs.results.gather import DAMAGED, PLAN, disambiguate, gather, job_logs, read_plan
-from moedsl.runs.results.log import Attempt, before, merged
+from moedsl.runs.results.measure import Attempt, before, merged
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.foreign import Until
 
@@ -69,7 +69,7 @@ class File:
             self.inode = about.st_ino
             stream.seek(self.offset)
             for block in scan.blocks(io.BufferedReader(Until(stream))):
-                if not whole and not block.endswith(b"\n") and len(block) <= scan.LONGEST:
+                if not whole and not block.endswith(b"\n") and not isinstance(block, scan.Part):
                     return
                 self.offset += len(block)
                 yield block
@@ -219,7 +219,7 @@ def stragglers(found: Sequence[tuple[int, Slow]], per_node: int | None) -> list[
 
 
 @define
-class Reading(log.Reading):
+class Reading(measure.Reading):
     """A followed log, and what was read from it."""
 
     feed: Feed = field(kw_only=True)

@@ -251,10 +251,26 @@ UNITS = [b"a", b"\x1b]", b"\x1b[", b"Error ChildFailedError ", b"NCCL error in: 
 
 @pytest.mark.parametrize("unit", rotation.some("long lines", UNITS, 1))
 def test_one_line_of_any_length(unit: bytes) -> None:
-    """It is read in pieces, each of which counts as a line, and each piece once, however it is filled."""
+    """It is read in parts, each of them once, however it is filled, and counts as one line."""
     report, peak = peak_of(unit, 10)
-    assert 10 <= report.lines <= 10 * BLOCK // (1 << 15)
+    assert (
+        report.lines == 1 and {s.line for s in report.sightings} <= {1} and {s.count for s in report.sightings} <= {1}
+    )
     assert peak < 8 * BLOCK
+
+
+def test_lines_are_numbered_as_editors_do() -> None:
+    """A long line is one, and so is a progress bar's, whose states carriage returns separate."""
+    bar = (b"step 5 of 100000 \r" * 100_000 + OOM.strip().encode() + b"\r") * 2
+    trace = b'\rTraceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: no\n'
+    text = b"first\n" + bar + trace + b"last\n"
+    assert len(bar) > scan.LONGEST
+    for size in (1 << 14, BLOCK):
+        report = scan.diagnose("log", scan.blocks(io.BytesIO(text), size), ALL)
+        assert report.lines == text.count(b"\n") == 5
+        (error,) = (e for e in report.errors if e.kind == "ValueError")
+        assert (error.first_line, error.line) == (2, 4) and report.tail[-1].line == 5
+        assert {(s.line, s.last_line, s.count) for s in report.sightings} == {(2, 2, 1)}
 
 
 def test_a_log_of_a_launcher_s_errors_is_read_once() -> None:

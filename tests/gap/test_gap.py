@@ -10,10 +10,8 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.runs import published
-from moedsl.runs.gap import problems
+from moedsl.runs.gap import RUNS, Published, State, differing, nearest, priced, prices, problems
 from moedsl.runs.measured_runs import Measured, of_line
-from moedsl.runs.published import State, differing, priced
 from moedsl.support.source import Source, Span
 from tests.helpers import bridge_process
 from tests.helpers.logs import iteration_lines
@@ -102,7 +100,7 @@ def test_a_published_run_has_no_gap_to_itself(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_the_order_of_two_runs_inverts_the_prices() -> None:
-    here, there = (State(one.run.cost, one.run.row) for one in map(published.nearest, _two()) if one)
+    here, there = (State(one.run.cost, one.run.row) for one in map(nearest, _two()) if one)
     forth, back = priced(here, there), priced(there, here)
     assert {s.name for s in differing(here, there)} == {s["setting"] for s in forth}
     factors = {s["setting"]: s["speed"] for s in back}
@@ -129,11 +127,11 @@ AGAIN = {"m0034": (4969 / 4912, "26.08", None), "m0090": (4193 / 4256, "26.04.01
 @pytest.mark.parametrize("id", AGAIN)
 def test_a_release_has_the_price_of_what_was_published_again(id: str) -> None:
     """Of the configuration itself, up to the last page that has it; the rest has none."""
-    text = next(line for line in (ROOT / "stdlib" / published.RUNS).read_text().splitlines() if f'"{id}"' in line)
-    found = published.Published(json.loads(text), _measured(text))
+    text = next(line for line in (ROOT / "stdlib" / RUNS).read_text().splitlines() if f'"{id}"' in line)
+    found = Published(json.loads(text), _measured(text))
     speed, upto, rest = AGAIN[id]
     plan = compile_source(Source("", found.line["run"])).plans[0]
-    known, unknown = published.prices(found.state, found, plan)
+    known, unknown = prices(found.state, found, plan)
     assert {s["setting"] for s in (*known, *unknown)} <= {"release", "affinity"}
     assert [s["speed"] for s in known] == ([] if speed is None else [pytest.approx(speed)])
     assert [s["here"]["release"] for s in known] == ([upto] if upto else [])

@@ -110,7 +110,7 @@ def _editor() -> dict[str, Any]:
     """What the language server offers, says and plans."""
     from lsprotocol import types
 
-    from moedsl.lsp import describe, plans
+    from moedsl.lsp import actions, describe
     from tests.lsp.lsp_ask import NAME, document, labels
 
     text = RULES + RUN + "pin echo=weak\n"
@@ -121,7 +121,7 @@ def _editor() -> dict[str, Any]:
         "completed": labels(RULES + RUN + "pin |"),
         "values": labels(RULES + RUN + "pin echo=|"),
         "hover": said.contents.value,
-        "hinted": [a.name for a in (*plans.ALWAYS, *plans.WHERE_ON)],
+        "hinted": [a.name for a in (*actions.ALWAYS, *actions.WHERE_ON)],
     }
 
 

@@ -8,7 +8,7 @@ from moedsl.emit.fields import BACK
 from moedsl.emit.settings import decided_fields
 from moedsl.facts import axes
 from moedsl.planner.plan import Plan
-from moedsl.rehearse import shrink, sizes
+from moedsl.rehearse import shrink
 from moedsl.rules.collect import of_library
 from moedsl.rules.rule import Rule
 from tests.helpers.paths import ROOT
@@ -25,7 +25,7 @@ def unknown(plan: Plan) -> dict[str, list[str]]:
         "stdlib/rules/effects.moe": _named(rules, "effect"),
         "moedsl/cost/": {*memory.COLUMNS, *step.LAYER, *step.ONCE},
         "moedsl/emit/fields.py": _deciding(plan, decided_fields) & BACK.keys(),
-        "moedsl/rehearse/": {*sizes.AXES, "vpp", "micro_batch", *shrink.OFF, *shrink.AS_PLANNED},
+        "moedsl/rehearse/": {*shrink.AXES, "vpp", "micro_batch", *shrink.OFF, *shrink.AS_PLANNED},
         "docs/language.md": _documented(),
     }
     return {place: [a.name for a in axes.AXES if a.name not in {*names}] for place, names in known.items()}

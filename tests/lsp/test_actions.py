@@ -10,7 +10,7 @@ from lsprotocol import types
 
 from moedsl.facts import axes
 from moedsl.lang.parser import parse
-from moedsl.lsp import actions, checking, plans
+from moedsl.lsp import actions, checking
 from moedsl.lsp.document import ALLOW, PIN, QUICK_FIX, Document
 from moedsl.lsp.workspace import Workspace
 from moedsl.planner.plan import Plan
@@ -219,9 +219,9 @@ def test_lenses() -> None:
     found = made.document(nav.uri("run.moe"))
     assert found is not None
     ident = nav.ident(found)
-    assert plans.code_lenses(found, types.CodeLensParams(ident)) == []
+    assert actions.code_lenses(found, types.CodeLensParams(ident)) == []
     found = nav.solved(made)
-    plan, report = plans.code_lenses(found, types.CodeLensParams(ident))
+    plan, report = actions.code_lenses(found, types.CodeLensParams(ident))
     assert plan.range.start.line == report.range.start.line == 3
     assert plan.command is not None
     e = plan_of(found.text, "main").estimate
@@ -232,7 +232,7 @@ def test_lenses() -> None:
 def test_a_lens_over_each_run() -> None:
     made = nav.workspace({"run.moe": "qwen3_30b_a3b\nh100 x 16\nrun a { fit first }\nrun b { sweep tp in 1, 2 }"})
     found = nav.solved(made)
-    got = plans.code_lenses(found, types.CodeLensParams(nav.ident(found)))
+    got = actions.code_lenses(found, types.CodeLensParams(nav.ident(found)))
     assert [g.range.start.line for g in got] == [2, 2, 3, 3]
     assert got[2].command is not None
     assert "(2 plans)" in got[2].command.title
@@ -241,25 +241,25 @@ def test_a_lens_over_each_run() -> None:
 def test_commands() -> None:
     made = nav.workspace({"run.moe": "qwen3_30b_a3b\nh100 x 16\nrun a { fit first }\nrun b { scale first }"})
     where = nav.uri("run.moe")
-    shown = plans.show_plan(made, where)
+    shown = actions.show_plan(made, where)
     assert shown is not None
     assert [p["name"] for p in shown["plans"]] == ["a", "b"]
     assert shown["text"].startswith("a: qwen3_30b_a3b on 16 h100")
-    one = plans.show_plan(made, where, "b")
+    one = actions.show_plan(made, where, "b")
     assert one is not None
     assert one["text"].startswith("b: ")
-    report = plans.show_report(made, where, "a")
+    report = actions.show_report(made, where, "a")
     assert report is not None
     assert "<html" in str(report["html"])
-    assert plans.show_plan(made, nav.uri("never.moe")) is None
+    assert actions.show_plan(made, nav.uri("never.moe")) is None
 
 
 def test_a_command_says_why_there_is_no_plan() -> None:
     made = nav.workspace({"run.moe": "qwen3_30b_a3bb\nh100 x 16"})
-    shown = plans.show_plan(made, nav.uri("run.moe"))
+    shown = actions.show_plan(made, nav.uri("run.moe"))
     assert shown is not None
     assert "qwen3_30b_a3bb" in shown["text"]
-    report = plans.show_report(made, nav.uri("run.moe"))
+    report = actions.show_report(made, nav.uri("run.moe"))
     assert report is not None
     assert report["html"] is None
 
@@ -267,10 +267,10 @@ def test_a_command_says_why_there_is_no_plan() -> None:
 def test_pin_all() -> None:
     text = "qwen3_30b_a3b\nh100 x 16\nrun a { fit first }\nrun b { scale first }"
     made = nav.workspace({"run.moe": text})
-    edit = plans.pin_all(made, nav.uri("run.moe"))
+    edit = actions.pin_all(made, nav.uri("run.moe"))
     assert edit is not None
     (after,) = nav.changed(made, edit).values()
     for run in ("a", "b"):
         assert chosen(after, run)[0] == chosen(text, run)[0]
     again = nav.workspace({"run.moe": after})
-    assert plans.pin_all(again, nav.uri("run.moe")) is None
+    assert actions.pin_all(again, nav.uri("run.moe")) is None

@@ -7,7 +7,7 @@ from lsprotocol import types
 
 from moedsl.compiler import compile_source
 from moedsl.lang import keywords
-from moedsl.lsp import actions, checking, completion, describe, plans
+from moedsl.lsp import actions, checking, completion, describe
 from moedsl.lsp.document import Client
 from moedsl.lsp.workspace import Workspace
 from moedsl.support.source import Source
@@ -67,7 +67,7 @@ def test_hints_are_of_the_plan(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     d = document(text, solved=True)
     assert d.plan is not None
-    found = plans.inlay_hints(d, types.InlayHintParams(NAME, WHOLE))
+    found = actions.inlay_hints(d, types.InlayHintParams(NAME, WHOLE))
     figures = [str(h.label) for h in found if "tok/s/GPU" in str(h.label)]
     assert len(figures) == len(d.plan.plans) > 0
 
@@ -80,7 +80,7 @@ def test_pinning_everything_keeps_the_plan(name: str) -> None:
     text = next(p for p in EXAMPLES if p.stem == name).read_text(encoding="utf-8")
     d = document(text, solved=True)
     assert d.plan is not None
-    pins = [actions.pin_edit(d, p, [a.name for a in (*plans.WHERE_ON, *plans.ALWAYS)]) for p in d.plan.plans]
+    pins = [actions.pin_edit(d, p, [a.name for a in (*actions.WHERE_ON, *actions.ALWAYS)]) for p in d.plan.plans]
     for e in sorted((e for e in pins if e), key=lambda e: e.range.start.line, reverse=True):
         at, _ = d.lines.offsets(e.range)
         text = text[:at] + e.new_text + text[at:]
@@ -92,7 +92,7 @@ def test_pinning_everything_keeps_the_plan(name: str) -> None:
 
 def test_the_fewest_gpus_are_a_hint() -> None:
     d = document("qwen3_30b_a3b\nh100\nfit first\n", solved=True)
-    found = plans.inlay_hints(d, types.InlayHintParams(NAME, WHOLE))
+    found = actions.inlay_hints(d, types.InlayHintParams(NAME, WHOLE))
     edit = found[0].text_edits
     assert edit is not None and str(found[0].label).startswith("x ") and edit[0].range.start == types.Position(1, 4)
 
@@ -100,7 +100,8 @@ def test_the_fewest_gpus_are_a_hint() -> None:
 def test_hints_outside_the_range_are_left_out() -> None:
     d = document(RUN, solved=True)
     assert (
-        plans.inlay_hints(d, types.InlayHintParams(NAME, types.Range(types.Position(2, 0), types.Position(3, 0)))) == []
+        actions.inlay_hints(d, types.InlayHintParams(NAME, types.Range(types.Position(2, 0), types.Position(3, 0))))
+        == []
     )
 
 
@@ -146,7 +147,7 @@ def test_a_cut_example_breaks_nothing(path: Path) -> None:
         position = d.lines.position(at)
         completion.completion(d, types.CompletionParams(NAME, position))
         describe.hover(d, types.HoverParams(NAME, position))
-        assert plans.inlay_hints(d, types.InlayHintParams(NAME, WHOLE)) == []
+        assert actions.inlay_hints(d, types.InlayHintParams(NAME, WHOLE)) == []
         assert len(everything(text[:at])) <= 3, text[max(0, at - 40) : at]
 
 

@@ -12,7 +12,7 @@ from lsprotocol import types
 from moedsl.lang.formatter import layout
 from moedsl.lang.keywords import keywords
 from moedsl.lang.parser import parse
-from moedsl.lsp import actions, navigation, plans, structure
+from moedsl.lsp import actions, navigation, structure
 from moedsl.lsp.document import MODIFIERS, TYPES, Client, Lines, unified
 from moedsl.lsp.workspace import Workspace
 from moedsl.support.source import Source
@@ -314,7 +314,7 @@ def ask_everything(text: str, offset: int) -> None:
     structure.selections(found, types.SelectionRangeParams(ident, [where]))
     structure.formatting(found, types.DocumentFormattingParams(ident, OPTIONS))
     navigation.links(made, types.DocumentLinkParams(ident))
-    plans.code_lenses(found, types.CodeLensParams(ident))
+    actions.code_lenses(found, types.CodeLensParams(ident))
     navigation.references(made, types.ReferenceParams(NEAR, ident, where))
     navigation.highlight(found, types.DocumentHighlightParams(ident, where))
     actions.code_actions(made, types.CodeActionParams(ident, types.Range(where, where), types.CodeActionContext([])))

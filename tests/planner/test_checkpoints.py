@@ -11,8 +11,8 @@ from moedsl.planner import checkpoints
 from moedsl.planner.checkpoints import Checkpoints
 from moedsl.planner.notes import LEAST
 from moedsl.planner.text import plan_text
+from moedsl.queries.explain import explain
 from moedsl.queries.explain_layouts import based
-from moedsl.queries.explain_value import explain
 from moedsl.queries.what_if import what_if
 from moedsl.solver.problem import pinned_row
 from moedsl.solver.solve import solve

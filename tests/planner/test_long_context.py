@@ -10,7 +10,7 @@ from moedsl.cli.main import main
 from moedsl.facts.common import batch_shapes as shapes
 from moedsl.planner import other_layouts
 from moedsl.planner.experiment import settings
-from moedsl.queries import lengths
+from moedsl.queries import pareto
 from moedsl.rules.check.program import Program
 from moedsl.solver.solve import solve
 from tests.helpers.layouts import checked
@@ -74,7 +74,7 @@ def test_pins_of_the_length_do_not_bind_its_twin() -> None:
 
 def test_256k_of_the_published_layout_needs_512_gpus() -> None:
     """TP 1 x CP 64 x PP 8 is one replica on 512 GPUs: the document's EDP 2 x EP 32 x PP 8."""
-    first = lengths.fewest(program(DEEPSEEK), 262144)
+    first = pareto.fewest(program(DEEPSEEK), 262144)
     assert first.text == "at 256k this needs 512 h100"
     (found,) = compiled(DEEPSEEK).diagnostics
     assert any("at 256k this needs 512 h100" in h for h in found.help)
@@ -83,7 +83,7 @@ def test_256k_of_the_published_layout_needs_512_gpus() -> None:
 @pytest.mark.parametrize("text", [QWEN, "model deepseek_v3; h100; seq 64k; fit first; pin moments=bf16"])
 def test_the_fewest_gpus_fit_and_fewer_do_not(text: str) -> None:
     p = program(text)
-    found = lengths.lengths(p, None, p.seq).needs
+    found = pareto.lengths(p, None, p.seq).needs
     assert [n.seq for n in found] == [p.seq, 2 * p.seq, 4 * p.seq]
     assert all(a.gpus <= b.gpus for a, b in pairwise(found))
     node = p.hardware.gpus_per_node
@@ -94,7 +94,7 @@ def test_the_fewest_gpus_fit_and_fewer_do_not(text: str) -> None:
 
 def test_the_longest_sequence_fits_and_twice_it_does_not() -> None:
     p = program("model deepseek_v3; h100 x 128; seq 64k; fit first; pin moments=bf16 grad_reduce=bf16 cp=16")
-    found = lengths.longest(p, 128, 65536)
+    found = pareto.longest(p, 128, 65536)
     assert found is not None and solve(p, 128, keep=1, seq=found.seq, must_fit="high").solution.rows
     assert not solve(p, 128, keep=1, seq=2 * found.seq, must_fit="high").solution.rows
 

@@ -15,7 +15,7 @@ from moedsl.cli.main import main
 from moedsl.cli.printing import after_plan
 from moedsl.compiler import compile_source
 from moedsl.planner import text
-from moedsl.queries.pages import page
+from moedsl.queries.layouts import page
 from moedsl.support.source import Source
 from tests.cli.test_terminal import Terminal
 from tests.helpers import programs, rotation

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.cli.main import main
-from moedsl.runs.profile import json_stream, report
-from moedsl.runs.profile.json_stream import Malformed, Reader, Truncated
+from moedsl.runs.profile import kineto, report
+from moedsl.runs.profile.kineto import Reader
+from moedsl.runs.profile.trace import Malformed, Truncated
 from tests.helpers.nsight_export import Export, write
 from tests.profile.test_budget import three_steps
 
@@ -170,7 +171,7 @@ def test_events_as_json_reads_them(found: list[Any], about: dict[str, Any], chun
     about.pop("traceEvents", None)
     text = json.dumps({**about, "traceEvents": found, "end": 12345}, indent=indent)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_stream, "CHUNK", chunk)
+        patch.setattr(kineto, "CHUNK", chunk)
         assert events(text) == (found, {**about, "end": 12345})
         assert events(json.dumps(found)) == (found, {})
         for cut in range(1, len(text), 7):
@@ -198,5 +199,5 @@ def test_a_large_trace_is_read_in_parts() -> None:
     with pytest.raises(Truncated):
         for _ in reader.events(lambda key, value: None):
             n += 1
-            assert len(reader.text) <= 2 * json_stream.CHUNK
-    assert n == 10 * (json_stream.CHUNK // len(event))
+            assert len(reader.text) <= 2 * kineto.CHUNK
+    assert n == 10 * (kineto.CHUNK // len(event))

@@ -21,9 +21,22 @@ from moedsl.facts.symbols import ARCHS
 from moedsl.lang.printer import quote
 from moedsl.planner import experiment
 from moedsl.planner.plan import Plan
-from moedsl.rehearse import launch, prepare, sizes
-from moedsl.rehearse.shrink import RANKS, Rehearsal, shrink
-from moedsl.rehearse.sizes import KEPT, LEFT_OUT, SHRUNK
+from moedsl.rehearse import launch, prepare
+from moedsl.rehearse.shrink import (
+    AXES,
+    KEPT,
+    LANGUAGE,
+    LEFT_OUT,
+    RANKS,
+    SHRUNK,
+    Rehearsal,
+    axis_notes,
+    layout_of,
+    segments,
+    shortened,
+    shrink,
+    smallest,
+)
 from moedsl.solver.solve import Chosen
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
@@ -75,7 +88,7 @@ def keeps_its_shape(plan: Plan, r: Rehearsal) -> None:
     """An axis of 1 stays 1; a larger one stays larger, or is said to be left out and what would keep it."""
     left_out = {n.what for n in r.notes if n.kind == LEFT_OUT}
     assert r.ranks <= RANKS
-    for axis in (*sizes.AXES, "vpp"):
+    for axis in (*AXES, "vpp"):
         big, small = getattr(plan.layout, axis), r.layout[axis]
         assert (small <= big and (small > 1) == (big > 1)) or axis in left_out, axis
     assert prod(r.layout[a] for a in ("tp", "cp", "dp")) == prod(r.layout[a] for a in ("etp", "ep", "edp"))
@@ -147,17 +160,17 @@ def test_any_number_of_ranks_makes_a_legal_run(text: str, ranks: int) -> None:
     is_what_was_asked(small_plan(r), r)
 
 
-meshes = st.fixed_dictionaries({a: st.sampled_from([1, 1, 2, 3, 4]) for a in sizes.AXES})
+meshes = st.fixed_dictionaries({a: st.sampled_from([1, 1, 2, 3, 4]) for a in AXES})
 
 
 @settings(deadline=None)
 @given(meshes, st.sampled_from([1, 2, 4, 8]))
 def test_an_axis_is_given_up_only_where_ranks_do_not_suffice(plan: dict[str, int], ranks: int) -> None:
-    found = sizes.smallest(plan, ranks)
-    lost = {a for a in sizes.AXES if plan[a] > 1 and found[a] == 1}
-    assert all(1 <= found[a] <= plan[a] for a in sizes.AXES)
+    found = smallest(plan, ranks)
+    lost = {a for a in AXES if plan[a] > 1 and found[a] == 1}
+    assert all(1 <= found[a] <= plan[a] for a in AXES)
     assert prod(found[a] for a in ("tp", "cp", "dp")) == prod(found[a] for a in ("etp", "ep", "edp"))
-    whole = [c for c in candidates(plan, ranks) if all((c[a] > 1) == (plan[a] > 1) for a in sizes.AXES)]
+    whole = [c for c in candidates(plan, ranks) if all((c[a] > 1) == (plan[a] > 1) for a in AXES)]
     assert bool(whole) == (not lost)
     if whole:
         assert prod(found[a] for a in ("pp", "tp", "cp", "dp")) == min(
@@ -167,24 +180,24 @@ def test_an_axis_is_given_up_only_where_ranks_do_not_suffice(plan: dict[str, int
 
 def candidates(plan: dict[str, int], ranks: int) -> list[dict[str, int]]:
     """Every pair of meshes, by brute force."""
-    values = [range(1, min(plan[a], ranks) + 1) for a in sizes.AXES]
-    made = (dict(zip(sizes.AXES, v, strict=True)) for v in product(*values))
+    values = [range(1, min(plan[a], ranks) + 1) for a in AXES]
+    made = (dict(zip(AXES, v, strict=True)) for v in product(*values))
     return [c for c in made if c["pp"] <= 2 and c["tp"] * c["cp"] * c["dp"] == c["ep"] * c["etp"] * c["edp"]
             and c["pp"] * c["tp"] * c["cp"] * c["dp"] <= ranks]  # fmt: skip
 
 
 def test_a_lost_axis_says_what_would_keep_it() -> None:
     plan = {"pp": 2, "ep": 4, "tp": 2, "cp": 2, "etp": 1, "dp": 2, "edp": 2}
-    notes = {n.what: n for n in sizes.axis_notes(plan, sizes.smallest(plan, 8))}
+    notes = {n.what: n for n in axis_notes(plan, smallest(plan, 8))}
     assert notes["dp"].kind == LEFT_OUT and notes["dp"].because == "--ranks 16 keeps every axis"
-    assert all(n.kind == KEPT for n in sizes.axis_notes(plan, sizes.smallest(plan, 16)) if plan[n.what] == n.here)
+    assert all(n.kind == KEPT for n in axis_notes(plan, smallest(plan, 16)) if plan[n.what] == n.here)
 
 
 @pytest.mark.parametrize("text", ["Et*4|(t*4|)*14tmL", "Et*3|(t*4|)*14t*2mL", "Et*2|(t*4|)*14t*3mL"])
 def test_an_uneven_layout_stays_uneven(text: str) -> None:
     layout = parse_layout(text, model("deepseek_v3"), 4, 4)[0]
     assert layout is not None
-    chunks = sizes.shortened(layout, 2, 2, 1)
+    chunks = shortened(layout, 2, 2, 1)
     assert [c.embedding for c in chunks] == [True, False, False, False] and [c.loss for c in chunks][-1]
     assert [c.mtp for c in chunks] == [0, 0, 0, 1]
     assert len({c.layers for c in chunks}) > 1
@@ -200,7 +213,7 @@ def test_an_uneven_layout_stays_uneven(text: str) -> None:
     (["MM", "E-", "*E"], 2, ["M", "*E-"]),
 ])  # fmt: skip
 def test_a_hybrids_stages_keep_their_kinds_of_layer(parts: list[str], pp: int, small: list[str]) -> None:
-    assert sizes.segments(parts, pp) == small
+    assert segments(parts, pp) == small
 
 
 @pytest.mark.bridge
@@ -221,8 +234,7 @@ def test_delta_nets_alternate_with_full_attention_in_every_stage() -> None:
     r = case[2]
     assert r.pipeline_layout == "Etttt|ttt|ttt|ttmL" and r.model.linear_every == 2
     kinds = [
-        dict(sizes.layout_of(r.pipeline_layout, r.model, r.layout["pp"], r.layout["vpp"]).holds(stage))
-        for stage in range(2)
+        dict(layout_of(r.pipeline_layout, r.model, r.layout["pp"], r.layout["vpp"]).holds(stage)) for stage in range(2)
     ]
     assert all(k["delta"] and k["moe"] for k in kinds), kinds
     assert "gated delta nets" in {n.what for n in r.notes if n.kind == LEFT_OUT}
@@ -240,7 +252,7 @@ def test_delta_nets_need_their_package_on_gpus_alone(monkeypatch: pytest.MonkeyP
 def test_an_even_layout_stays_even() -> None:
     layout = layout_for(model("qwen3_30b_a3b"), 4, 3)
     assert layout is not None and layout.text is None
-    assert {c.layers for c in sizes.shortened(layout, 2, 2, 0)} == {1}
+    assert {c.layers for c in shortened(layout, 2, 2, 0)} == {1}
 
 
 @pytest.mark.parametrize(("model", "where"), CELLS)
@@ -326,7 +338,7 @@ def test_the_runs_of_a_file_by_name(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_code_of_a_configuration_travels_with_it(name: str) -> None:
     """Where Hugging Face's package has no class for it: also that of Kimi-K2.5's language model, which is Kimi-K2's."""
     m = model(name)
-    m = evolve(m, family=sizes.LANGUAGE.get(m.family, m.family))
+    m = evolve(m, family=LANGUAGE.get(m.family, m.family))
     folder = prepare.find_config(m.hf, m.family)
     assert isinstance(folder, Path)
     made = prepare.model_files(folder, m)

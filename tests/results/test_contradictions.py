@@ -11,8 +11,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.planner.plan import Plan
 from moedsl.runs.measured_runs import read as read_calibration
-from moedsl.runs.results.log import Attempt, Log
-from moedsl.runs.results.measure import FLOPS, PEAK, error_of, last_settings
+from moedsl.runs.results.measure import FLOPS, PEAK, Attempt, Log, error_of, last_settings
 from tests.gap.test_gap import H200_LOG
 from tests.helpers.logs import iteration_lines, step
 from tests.helpers.one_gpu import MOONLIGHT

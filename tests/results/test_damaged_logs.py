@@ -11,7 +11,7 @@ from attrs import fields
 from moedsl.cli.main import main
 from moedsl.diagnose import log_lines
 from moedsl.runs import gap
-from moedsl.runs.results import log
+from moedsl.runs.results import measure
 from tests.helpers import rotation
 from tests.helpers.logs import iteration_line
 
@@ -132,12 +132,12 @@ def test_a_line_cut_anywhere_has_its_own_values_or_none(behind: str) -> None:
 
 @pytest.mark.parametrize("at", range(LINE.index("| elapsed"), len(LINE), 7))
 def test_a_line_that_was_cut_is_not_nan(at: int) -> None:
-    assert log.first_nan(steps("".join(map(whole, range(1, 5))) + LINE[:at])) is None
+    assert measure.first_nan(steps("".join(map(whole, range(1, 5))) + LINE[:at])) is None
 
 
 @pytest.mark.parametrize("end", [END, ""], ids=["as Bridge", "without an end"])
 def test_a_whole_line_without_its_loss_is_nan(end: str) -> None:
-    assert log.first_nan(steps("".join(whole(i, loss=i < 5).replace(END, end) for i in range(1, 6)))) == 5
+    assert measure.first_nan(steps("".join(whole(i, loss=i < 5).replace(END, end) for i in range(1, 6)))) == 5
 
 
 @pytest.mark.parametrize("after", [0, 1], ids=["at the end", "in the middle"])

@@ -13,7 +13,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose import log_lines
 from moedsl.diagnose.scan import symptoms
 from moedsl.runs.measured_runs import read as read_calibration
-from moedsl.runs.results import log
+from moedsl.runs.results import measure
 from moedsl.runs.results.compare import comparisons
 from moedsl.runs.results.compare import text as shown_as
 from moedsl.runs.results.gather import Given, Numbers, Run, numbers
@@ -391,7 +391,7 @@ def test_attempts_split_where_the_number_does_not_grow(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
     lines = [said(n, 1000 + i) for i, n in enumerate((1, 2, 3, 2, 3, 4))]
     file.write_text("".join([*lines, lines[-1]]))  # the last line twice, as where two ranks print it
-    read = log.read_all([file], symptoms(load_stdlib()))
+    read = measure.read_all([file], symptoms(load_stdlib()))
     assert [[s.iteration for s in a] for a in read.attempts] == [[1, 2, 3], [2, 3, 4]]
 
 

@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.cli.main import main
-from moedsl.runs.tune import run_file
+from moedsl.runs.tune import loop
 from moedsl.runs.tune.candidates import Tried, candidates, expected, known
 from moedsl.support.source import Source
 from tests.helpers.programs import compiled
@@ -23,9 +23,9 @@ SLOW_ALLTOALL = Truth({})
 
 
 @pytest.fixture(scope="module")
-def base() -> run_file.Base:
-    made = run_file.base(Source("run.moe", RUN))
-    assert isinstance(made, run_file.Base)
+def base() -> loop.Base:
+    made = loop.base(Source("run.moe", RUN))
+    assert isinstance(made, loop.Base)
     return made
 
 
@@ -88,7 +88,7 @@ def test_the_next_experiment_is_one_change(first: Path, tmp_path: Path, capsys: 
     assert "next: dispatcher alltoall -> hybridep" in capsys.readouterr().out
 
 
-def test_no_candidate_changes_the_experiment(base: run_file.Base) -> None:
+def test_no_candidate_changes_the_experiment(base: loop.Base) -> None:
     """Graphs of whole iterations, precision and the formats of the optimizer are part of the experiment."""
     found = candidates(base.chosen, base.start, [])
     assert found
@@ -97,19 +97,19 @@ def test_no_candidate_changes_the_experiment(base: run_file.Base) -> None:
         if c.axis == "cuda_graph":
             assert "full_iteration" not in c.value
     for c in found[:3]:
-        made = run_file.with_layout(base, c.codes, "tried")
-        assert isinstance(made, run_file.RunFile)
+        made = loop.with_layout(base, c.codes, "tried")
+        assert isinstance(made, loop.RunFile)
         assert made.plan.experiment.fingerprint == base.plan.experiment.fingerprint
 
 
-def test_what_ran_out_of_memory_is_not_tried_with_more(base: run_file.Base) -> None:
+def test_what_ran_out_of_memory_is_not_tried_with_more(base: loop.Base) -> None:
     free = candidates(base.chosen, base.start, [])
     failed = Tried("first", base.start, None, out_of_memory=True)
     left = candidates(base.chosen, base.start, [failed])
     assert 0 < len(left) < len(free)
 
 
-def test_what_was_measured_moves_what_is_expected(base: run_file.Base) -> None:
+def test_what_was_measured_moves_what_is_expected(base: loop.Base) -> None:
     """A measured layout is known to its noise; another one moves with it, and stays less well known."""
     cost, start = base.chosen.cost, base.start
     other = candidates(base.chosen, start, [])[0].codes

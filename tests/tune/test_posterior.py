@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from moedsl.facts import axes
 from moedsl.runs.measured_runs import Measured, read
-from moedsl.runs.tune import run_file
+from moedsl.runs.tune import loop
 from moedsl.runs.tune.candidates import FAR, NEAR, Candidate, Tried, candidates, columns, known, parts, shared
 from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import NINE_OF_TEN
@@ -131,20 +131,20 @@ def test_what_layouts_share_is_positive_semidefinite() -> None:
 
 
 @pytest.fixture(scope="module")
-def base() -> run_file.Base:
-    made = run_file.base(Source("run.moe", "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; throughput first"))
-    assert isinstance(made, run_file.Base)
+def base() -> loop.Base:
+    made = loop.base(Source("run.moe", "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; throughput first"))
+    assert isinstance(made, loop.Base)
     return made
 
 
-def gains(base: run_file.Base, factor: float | None) -> dict[tuple[str, str], Candidate]:
+def gains(base: loop.Base, factor: float | None) -> dict[tuple[str, str], Candidate]:
     """The candidates by axis and value, after the plan took so many times its predicted step, or before any run."""
     done = [Tried("main", base.start, base.plan.estimate.step_time_s * factor, 0.001)] if factor else []
     return {(c.axis, axes.show(c.value)): c for c in candidates(base.chosen, base.start, done)}
 
 
 @pytest.mark.parametrize("factor", [0.8, 0.89, 1.0, 1.11, 1.27, 1.53, 1.99])
-def test_a_switch_of_small_effect_gains_little_however_far_the_run_is_off(base: run_file.Base, factor: float) -> None:
+def test_a_switch_of_small_effect_gains_little_however_far_the_run_is_off(base: loop.Base, factor: float) -> None:
     """NVIDIA measured delayed weight gradients: 31.31 s became 31.20. They are no cure for a slow cluster."""
     before, after = gains(base, None), gains(base, factor)
     switch, was = after["delay_wgrad", "on"], before["delay_wgrad", "on"]
@@ -155,7 +155,7 @@ def test_a_switch_of_small_effect_gains_little_however_far_the_run_is_off(base: 
         assert log((1 + c.gain) / (1 + before[key].gain)) == pytest.approx(0, abs=0.2 * abs(log(factor)) + 1e-4), key
 
 
-def test_layouts_of_other_meshes_share_little(base: run_file.Base) -> None:
+def test_layouts_of_other_meshes_share_little(base: loop.Base) -> None:
     cols = columns([base.start, *({**base.start, n: 2} for n in ("tp", "cp"))])
     alike = shared(parts(base.chosen.cost, cols, base.chosen.cost.time(cols)))
     assert (alike[0, 1:] < exp(-1)).all()

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from attrs import define, field
 
-from moedsl.runs.tune import loop, run_file
+from moedsl.runs.tune import loop
 from moedsl.runs.tune.loop import LOST, Ends, Launcher, evidence, tune
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import Source
@@ -48,29 +48,29 @@ class Simulated:
 
 
 @pytest.fixture(scope="module")
-def base() -> run_file.Base:
-    made = run_file.base(Source("run.moe", RUN))
-    assert isinstance(made, run_file.Base)
+def base() -> loop.Base:
+    made = loop.base(Source("run.moe", RUN))
+    assert isinstance(made, loop.Base)
     return made
 
 
-def opened(folder: Path, base: run_file.Base) -> loop.Journal:
-    made = loop.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
+def opened(folder: Path, base: loop.Base) -> loop.Journal:
+    made = loop.opened(folder, base.plan.experiment.fingerprint, loop.machines(base.plan))
     assert isinstance(made, loop.Journal)
     return made
 
 
-def go(base: run_file.Base, folder: Path, launcher: Launcher, budget: int, stop: float = 0.01) -> loop.Journal:
+def go(base: loop.Base, folder: Path, launcher: Launcher, budget: int, stop: float = 0.01) -> loop.Journal:
     mine = opened(folder, base)
     assert tune(base, mine, launcher, Ends(budget, stop), lambda _: None) == 0
     return mine
 
 
-def steps(base: run_file.Base, done: loop.Journal) -> list[float]:
+def steps(base: loop.Base, done: loop.Journal) -> list[float]:
     return [t.step for t in evidence(base, done) if t.step]
 
 
-def test_it_finds_a_better_layout_in_few_jobs(base: run_file.Base, tmp_path: Path) -> None:
+def test_it_finds_a_better_layout_in_few_jobs(base: loop.Base, tmp_path: Path) -> None:
     """On this machine HybridEP reaches a quarter of the network bandwidth that the estimate has for it."""
     truth = Truth({"network_hybridep": 0.25})
     done = go(base, tmp_path / "tune", Simulated(truth, tmp_path / "jobs"), budget=6)
@@ -90,7 +90,7 @@ def test_it_finds_a_better_layout_in_few_jobs(base: run_file.Base, tmp_path: Pat
     assert len([e for e in svg.iter() if e.tag.endswith("circle")]) == len(found) + 1  # one is the legend's
 
 
-def test_a_killed_one_goes_on(base: run_file.Base, tmp_path: Path) -> None:
+def test_a_killed_one_goes_on(base: loop.Base, tmp_path: Path) -> None:
     """Killed while it waits for its second job: that job is waited for, and not submitted again."""
     launcher = Simulated(Truth({}), tmp_path / "jobs", killed_at=2)
     with pytest.raises(KeyboardInterrupt):
@@ -104,7 +104,7 @@ def test_a_killed_one_goes_on(base: run_file.Base, tmp_path: Path) -> None:
     assert done.stop == "the budget of 3 jobs is spent"
 
 
-def test_killed_before_the_submission(base: run_file.Base, tmp_path: Path) -> None:
+def test_killed_before_the_submission(base: loop.Base, tmp_path: Path) -> None:
     """Its id was kept, and the scheduler has no such job: it is submitted."""
     mine = opened(tmp_path / "tune", base)
     launcher = Simulated(Truth({}), tmp_path / "jobs")
@@ -117,7 +117,7 @@ def test_killed_before_the_submission(base: run_file.Base, tmp_path: Path) -> No
     assert done.tries[0].row
 
 
-def test_what_runs_out_of_memory_costs_a_job_and_no_more(base: run_file.Base, tmp_path: Path) -> None:
+def test_what_runs_out_of_memory_costs_a_job_and_no_more(base: loop.Base, tmp_path: Path) -> None:
     truth = Truth({}, fits_gib=base.plan.estimate.memory.peak_gib - 1)
     done = go(base, tmp_path / "tune", Simulated(truth, tmp_path / "jobs"), budget=4)
     first, *others = evidence(base, done)
@@ -129,7 +129,7 @@ def test_what_runs_out_of_memory_costs_a_job_and_no_more(base: run_file.Base, tm
     assert "out of memory" in (done.folder / "table.txt").read_text()
 
 
-def test_a_first_job_that_fails_ends_it(base: run_file.Base, tmp_path: Path) -> None:
+def test_a_first_job_that_fails_ends_it(base: loop.Base, tmp_path: Path) -> None:
     @define
     class Broken(Simulated):
         def wait(self, id: str) -> Sequence[Path] | Diagnostic:
@@ -141,7 +141,7 @@ def test_a_first_job_that_fails_ends_it(base: run_file.Base, tmp_path: Path) -> 
     assert done.stop and "measured nothing" in done.stop
 
 
-def test_a_folder_of_something_else_is_refused(base: run_file.Base, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_refused(base: loop.Base, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine\n")
     found = loop.opened(tmp_path, "abc", "16 h100")
     assert isinstance(found, Diagnostic) and "holds no tuning" in found.message
@@ -163,7 +163,7 @@ FOREIGN = ["../../etc/x", "/etc/x", "", "1", "02", 1, None, ["01"], {"01": 1}]
 
 @pytest.mark.parametrize("signed", [False, True], ids=["edited", "signed"])
 @pytest.mark.parametrize("name", FOREIGN, ids=str)
-def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, name: Any, signed: bool) -> None:
+def test_jobs_of_another_name_are_refused(base: loop.Base, tmp_path: Path, name: Any, signed: bool) -> None:
     """A way of somebody else names no file outside of its folder, whether its hash is right or not."""
     mine = loop.Journal(
         tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100", [loop.Try(name, base.start, None)]
@@ -178,7 +178,7 @@ def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, n
     assert [*tmp_path.rglob("*")] == [mine.folder, file]
 
 
-def test_files_of_the_user_stay(base: run_file.Base, tmp_path: Path) -> None:
+def test_files_of_the_user_stay(base: loop.Base, tmp_path: Path) -> None:
     """A file or a link in the folder that is not of the tuning ends it before it is written."""
     (tmp_path / "mine.txt").write_text("mine\n")
     go(base, tmp_path / "tune", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
@@ -193,7 +193,7 @@ def test_files_of_the_user_stay(base: run_file.Base, tmp_path: Path) -> None:
         assert (tmp_path / "mine.txt").read_text() == "mine\n"
 
 
-def test_links_in_place_of_the_folder(base: run_file.Base, tmp_path: Path) -> None:
+def test_links_in_place_of_the_folder(base: loop.Base, tmp_path: Path) -> None:
     go(base, tmp_path / "theirs", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "journal.json").symlink_to(tmp_path / "theirs" / "journal.json")
@@ -204,24 +204,24 @@ def test_links_in_place_of_the_folder(base: run_file.Base, tmp_path: Path) -> No
     assert not (tmp_path / "none").exists()
 
 
-def test_jobs_have_checkpoints_of_their_own(base: run_file.Base) -> None:
-    assert run_file.checkpoints_of(base, "01") == ""  # mock data saves none
-    real = run_file.base(Source("run.moe", RUN + '; data "/data/text_document"'))
-    assert isinstance(real, run_file.Base)
-    said = run_file.checkpoints_of(real, "01")
+def test_jobs_have_checkpoints_of_their_own(base: loop.Base) -> None:
+    assert loop.checkpoints_of(base, "01") == ""  # mock data saves none
+    real = loop.base(Source("run.moe", RUN + '; data "/data/text_document"'))
+    assert isinstance(real, loop.Base)
+    said = loop.checkpoints_of(real, "01")
     assert isinstance(said, str) and said.endswith('/01"\n')
-    made = run_file.with_layout(real, real.start, "tried", said)
-    assert isinstance(made, run_file.RunFile), made
-    named = run_file.base(Source("run.moe", RUN + '; data "/data/text_document"; set checkpoint.save = "/ckpt"'))
-    assert isinstance(named, run_file.Base)
-    assert isinstance(run_file.checkpoints_of(named, "01"), Diagnostic)
+    made = loop.with_layout(real, real.start, "tried", said)
+    assert isinstance(made, loop.RunFile), made
+    named = loop.base(Source("run.moe", RUN + '; data "/data/text_document"; set checkpoint.save = "/ckpt"'))
+    assert isinstance(named, loop.Base)
+    assert isinstance(loop.checkpoints_of(named, "01"), Diagnostic)
 
 
 def test_files_that_it_uses_are_found_from_another_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.moe").write_text('rules mine { prefer few: tp == 1 because "ours" cite ours "notes" }\n')
     source = Source(str(tmp_path / "run.moe"), 'use "mine.moe"\n' + RUN.replace("; ", "\n"))
-    made = run_file.base(source)
-    assert isinstance(made, run_file.Base), made
-    written = run_file.with_layout(made, made.start, "tried")
-    assert isinstance(written, run_file.RunFile), written
+    made = loop.base(source)
+    assert isinstance(made, loop.Base), made
+    written = loop.with_layout(made, made.start, "tried")
+    assert isinstance(written, loop.RunFile), written
     assert f'use "{tmp_path / "mine.moe"}"' in written.text

@@ -30,9 +30,9 @@ from moedsl.rules import collect
 from moedsl.rules.library import Library, use
 from moedsl.runs import gap as gaps
 from moedsl.runs import snapshot
+from moedsl.runs.gap import State
 from moedsl.runs.measured_runs import Measured, priced
 from moedsl.runs.profile import predicted, report, steps
-from moedsl.runs.published import State
 from moedsl.runs.results.gather import (
     DAMAGED,
     Given,
@@ -44,8 +44,7 @@ from moedsl.runs.results.gather import (
     job_logs,
     numbers,
 )
-from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import BATCH, RATE, last_settings, measure, remedy, warning_texts
+from moedsl.runs.results.measure import BATCH, RATE, last_settings, measure, read_all, remedy, warning_texts
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.foreign import refuse_special, refused
 from moedsl.support.source import Source, Span

@@ -23,12 +23,12 @@ def plan(a: Namespace) -> int:
 
         return answers.tables(a)
     if a.lengths:  # the file is only checked, because its own GPUs may be too few for a plan
-        from moedsl.queries import lengths
+        from moedsl.queries import pareto
         from moedsl.solver.problem import lower
 
         programs = compiled(a, "check", run=a.run).programs
         asked = [(p, lower(p, p.gpus or p.hardware.gpus_per_node).values["seq"]) for p in programs]
-        found = [(p.name, lengths.lengths(p, p.gpus, seq, console.Progress())) for p, seq in asked]
+        found = [(p.name, pareto.lengths(p, p.gpus, seq, console.Progress())) for p, seq in asked]
         data = {"version": 1, "lengths": {name: n.to_json() for name, n in found}}
         console.print_answer(a, data, lambda: "\n".join(n.text(name) for name, n in found))
         return 0

@@ -23,8 +23,7 @@ from moedsl.runs.measured_runs import Measured
 from moedsl.runs.results import compare
 from moedsl.runs.results.compare import WORSE, as_table, comparisons, regressions, repeats
 from moedsl.runs.results.gather import Given, Numbers, Run, disambiguate, gather, numbers
-from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import calibration_lines, measure, unfit
+from moedsl.runs.results.measure import calibration_lines, measure, read_all, unfit
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.files import refusals, stamp, write_file
 from moedsl.support.source import Source, Span

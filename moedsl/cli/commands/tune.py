@@ -23,7 +23,7 @@ from moedsl.runs.measured_runs import Measured, priced
 from moedsl.runs.results.gather import disambiguate, experiment_folder, gather, job_logs
 from moedsl.runs.results.measure import BATCH, remarks, remedy, warning_texts
 from moedsl.runs.tune import candidates as proposals
-from moedsl.runs.tune import loop, run_file
+from moedsl.runs.tune import loop
 from moedsl.runs.tune.candidates import Tried
 from moedsl.runs.tune.loop import LOST, Ends
 from moedsl.support.diagnostics import Diagnostic, error
@@ -72,15 +72,15 @@ def _propose(a: Namespace, done: Sequence[tuple[Plan, Tried]], notes: Sequence[s
     else:
         fastest = proposals.best([t for _, t in done])
         plan = next(plan for plan, t in done if fastest is None or t is fastest)
-        base = run_file.base(run_file.of_plan(plan))
-        if not isinstance(base, run_file.Base) or base.plan.experiment.fingerprint != plan.experiment.fingerprint:
+        base = loop.base(loop.of_plan(plan))
+        if not isinstance(base, loop.Base) or base.plan.experiment.fingerprint != plan.experiment.fingerprint:
             raise Refused([error("tune.experiment:program", plan=plan.name)])
-    here = run_file.machines(base.plan)
+    here = loop.machines(base.plan)
     same: list[Tried] = []
     others: dict[str, list[str]] = {"other_experiments": [], "other_machines": []}
     left: list[tuple[str, str]] = []
     for plan, t in done:
-        there = run_file.machines(plan)
+        there = loop.machines(plan)
         if plan.experiment.fingerprint != base.plan.experiment.fingerprint:
             others["other_experiments"].append(t.name)
             left.append((t.name, "another experiment"))
@@ -101,13 +101,13 @@ def _propose(a: Namespace, done: Sequence[tuple[Plan, Tried]], notes: Sequence[s
         console.print_text(lambda: "".join(f"{wrapped(note, '', '  ', width=110)}\n" for note in notes), end="")
     if not a.output or not data["next"]:
         return 0
-    made = console.accepted(run_file.with_layout(base, found[0].codes, "The next experiment, by `moedsl next`"))
+    made = console.accepted(loop.with_layout(base, found[0].codes, "The next experiment, by `moedsl next`"))
     return console.written(Path(a.output), made.text, "")
 
 
-def _varied(source: Source, sources: Mapping[str, Source] = {}) -> run_file.Base:
-    base = run_file.base(source)
-    if not isinstance(base, run_file.Base):
+def _varied(source: Source, sources: Mapping[str, Source] = {}) -> loop.Base:
+    base = loop.base(source)
+    if not isinstance(base, loop.Base):
         raise Refused(base, sources)
     return base
 
@@ -124,7 +124,7 @@ def tune(a: Namespace) -> int:
     if cluster.executor == "kubeflow":
         console.accepted(follow.no_kubectl())
     folder = Path(a.output or f"{Path(a.file).stem}_tune")
-    machines = run_file.machines(base.plan)
+    machines = loop.machines(base.plan)
     journal = console.accepted(loop.opened(folder, base.plan.experiment.fingerprint, machines))
     try:
         ended = loop.tune(base, journal, Cluster(a.cluster, a.no_preflight), Ends(a.budget, a.stop), _say)

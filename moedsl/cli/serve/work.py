@@ -27,7 +27,7 @@ from moedsl.lsp import analysis, checking, completion, index
 from moedsl.lsp.document import Analysis, Client, Document, Lines, Solved
 from moedsl.lsp.place import place
 from moedsl.planner.report import page
-from moedsl.queries import pages
+from moedsl.queries import layouts
 from moedsl.queries.what_if import profiles, what_if, what_if_text
 from moedsl.solver import solve
 from moedsl.support import limits
@@ -153,8 +153,8 @@ def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:
 
 _MADE: dict[str, Callable[[Analysis, Solved, int], str]] = {
     # the page without its notes and commands: diagnostics and tabs are next to it
-    "plan": lambda a, s, columns: pages.page(Result(a.source, library=a.library, plans=s.plans), (), columns),
-    "whole": lambda a, s, columns: "\n".join(pages.texts(s.plans)),
+    "plan": lambda a, s, columns: layouts.page(Result(a.source, library=a.library, plans=s.plans), (), columns),
+    "whole": lambda a, s, columns: "\n".join(layouts.texts(s.plans)),
     "report": lambda a, s, columns: page(s.plans),
     "what_if": lambda a, s, columns: "\n".join(
         what_if_text(what_if(c, a.library)) for c in s.chosen if not profiles(c)

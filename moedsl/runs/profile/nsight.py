@@ -13,8 +13,7 @@ import numpy as np
 from attrs import define, field
 
 from moedsl.runs.profile import trace
-from moedsl.runs.profile.json_stream import Malformed
-from moedsl.runs.profile.trace import UNKNOWN, Ints, Numbered, Paths, Range, Spans, Trace, matched, rows
+from moedsl.runs.profile.trace import UNKNOWN, Ints, Malformed, Numbered, Paths, Range, Spans, Trace, matched, rows
 
 KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"

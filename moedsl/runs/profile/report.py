@@ -23,9 +23,8 @@ import numpy as np
 from moedsl.facts.axes import show
 from moedsl.runs.profile import kineto, nsight, steps
 from moedsl.runs.profile.budget import budget
-from moedsl.runs.profile.json_stream import Malformed, Truncated
 from moedsl.runs.profile.steps import COMPUTE, Classes
-from moedsl.runs.profile.trace import UNKNOWN, Trace
+from moedsl.runs.profile.trace import UNKNOWN, Malformed, Trace, Truncated
 from moedsl.support import children
 from moedsl.support.diagnostics import Diagnostic, Label, error, warning
 from moedsl.support.foreign import Until, refused

@@ -19,14 +19,20 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from moedsl.runs.profile.json_stream import Malformed
-
 Ints = NDArray[np.int64]
 UNKNOWN = -1
 """Stands for an unknown launch, range or process group."""
 
 BLOCK = 1 << 16
 """Rows that are converted to plain numbers at the same time."""
+
+
+class Malformed(ValueError):
+    """Raised for a text that is not a valid trace; says what is wrong."""
+
+
+class Truncated(Malformed):
+    """Raised for a text that ends inside a value or before its last bracket."""
 
 
 @frozen

@@ -29,8 +29,7 @@ from moedsl.planner import estimate
 from moedsl.rules.library import Library
 from moedsl.rules.rule import EXECUTION, of_rules
 from moedsl.runs.results.gather import Given, Numbers, Run, numbers
-from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import FAILED, OK, RATE, UNFINISHED, measure
+from moedsl.runs.results.measure import FAILED, OK, RATE, UNFINISHED, measure, read_all
 from moedsl.solver import neighbours, uncertainty
 from moedsl.solver.laws import Row
 from moedsl.solver.neighbours import Neighbour

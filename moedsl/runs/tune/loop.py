@@ -1,6 +1,7 @@
 """Tune unattended: choose, submit, wait, measure, until the budget is spent or no change is worth another job.
 
 The journal in the tuning's folder has every try, its job and its result; a tuning that was killed continues from it.
+Each job's run file is the program with another layout pinned (`with_layout`), checked to be the same experiment.
 """
 
 from __future__ import annotations
@@ -13,14 +14,23 @@ from typing import Any, Protocol
 
 from attrs import asdict, define, field, frozen
 
-from moedsl.compiler import load_stdlib
+from moedsl.bridge.recipe_words import literal
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.emit.settings import checkpoint_folder
+from moedsl.facts import axes, recipes
+from moedsl.lang import ast
+from moedsl.lang.parser import parse
+from moedsl.planner.plan import Plan
+from moedsl.rules.library import Library, used_name
+from moedsl.runs.measured_runs import experiment
 from moedsl.runs.results.gather import Run
-from moedsl.runs.tune import run_file
 from moedsl.runs.tune.candidates import Codes, Tried, candidate, candidates, picture, report, row, text, tried
+from moedsl.solver.solve import Chosen
 from moedsl.support import files, foreign
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import stamp, write_all, written_by_us
 from moedsl.support.foreign import text_of
+from moedsl.support.source import Source
 
 LOST = "launch.no_experiment"
 """The diagnostic for an experiment that was never submitted, because the launcher was killed first."""
@@ -49,9 +59,7 @@ class Ends:
     """The least expected gain that is worth another job, as a share."""
 
 
-def tune(
-    base: run_file.Base, journal: Journal, launcher: Launcher, ends: Ends, say: Callable[[str], None]
-) -> int | Diagnostic:
+def tune(base: Base, journal: Journal, launcher: Launcher, ends: Ends, say: Callable[[str], None]) -> int | Diagnostic:
     """Continue a tuning to its end; return 0, the exit code of a failed submission, or an error.
 
     The journal, its table and its picture are saved after every job.
@@ -84,18 +92,18 @@ def tune(
         say(f"{t.name}: {why}")
 
 
-def evidence(base: run_file.Base, journal: Journal) -> list[Tried]:
+def evidence(base: Base, journal: Journal) -> list[Tried]:
     """Return the result of each ended job; one that neither measured nor failed counts as failed."""
     rows = [(t, tried(t.name, t.codes, base.chosen.cost, t.row)) for t in journal.tries if t.row]
     return [found or Tried(t.name, t.codes, None) for t, found in rows]
 
 
-def _add(base: run_file.Base, journal: Journal, t: Try, why: str) -> Diagnostic | None:
+def _add(base: Base, journal: Journal, t: Try, why: str) -> Diagnostic | None:
     """Add the next try and write its run file; return an error if that is not possible."""
-    checkpoints = run_file.checkpoints_of(base, t.name)
+    checkpoints = checkpoints_of(base, t.name)
     if isinstance(checkpoints, Diagnostic):
         return checkpoints
-    made = run_file.with_layout(base, t.codes, f"Job {t.name} of `moedsl tune`: {why}", checkpoints)
+    made = with_layout(base, t.codes, f"Job {t.name} of `moedsl tune`: {why}", checkpoints)
     if isinstance(made, Diagnostic):
         return made
     plan = json.dumps(made.plan.to_json(), indent=2, ensure_ascii=False) + "\n"
@@ -106,7 +114,7 @@ def _add(base: run_file.Base, journal: Journal, t: Try, why: str) -> Diagnostic 
     return None
 
 
-def _run(base: run_file.Base, journal: Journal, t: Try, launcher: Launcher) -> int | Diagnostic:
+def _run(base: Base, journal: Journal, t: Try, launcher: Launcher) -> int | Diagnostic:
     """Submit a try unless it was submitted, wait for its job and measure it; return 0, an exit code or an error."""
 
     def named(id: str) -> None:
@@ -213,3 +221,89 @@ def write(folder: Path, files: Mapping[str, str]) -> Diagnostic | None:
     refused = write_all(folder, files)
     help = "move it away, and the same command goes on"
     return error("tune.folder", refused[0].message, help=help) if refused else None
+
+
+_LENGTH = "train.train_iters"
+"""The number of steps. `for` derives it from the goodput, which depends on the cluster."""
+
+
+@frozen
+class Base:
+    """The program whose layout is varied: its text, its solution and its plan."""
+
+    source: Source
+    library: Library
+    chosen: Chosen
+    plan: Plan
+
+    @property
+    def start(self) -> Codes:
+        """The layout that the plan chose."""
+        return self.chosen.solution.rows[0].codes
+
+
+@frozen
+class RunFile:
+    """A run file with its plan."""
+
+    text: str
+    plan: Plan
+
+
+def machines(plan: Plan) -> str:
+    """Return the number and type of a plan's GPUs; step times on other GPUs say nothing about them."""
+    return f"{plan.gpus} {plan.hardware}"
+
+
+def of_plan(plan: Plan) -> Source:
+    """Return the run file of a plan, with the layout left open."""
+    p, fields = plan.policy, {n: v for n, v in plan.derived.items() if n == _LENGTH} | dict(plan.set)
+    data = [] if p.data == "mock" or plan.samples else [f"data {literal(p.data)}"]
+    formats = f"pin moments={p.moments} grad_reduce={p.grad_reduce}"
+    lines = [*experiment(plan), *data, formats, *(f"set {n} = {literal(v)}" for n, v in fields.items())]
+    return Source(plan.name, "\n".join(lines) + "\n")
+
+
+def base(source: Source) -> Base | list[Diagnostic]:
+    """Compile the program to vary; returns errors unless it has exactly one run."""
+    result = compile_source(source)
+    if result.failed:
+        return [d for d in result.diagnostics if d.is_error]
+    if len(result.plans) != 1:
+        return [error("tune.runs", source=source.name, count=len(result.plans))]
+    return Base(source, result.library, result.chosen[0], result.plans[0])
+
+
+def with_layout(b: Base, codes: Codes, remark: str, more: str = "") -> RunFile | Diagnostic:
+    """Return the program with a layout pinned and `more` statements, or an error if it is not the same experiment."""
+    p, domains = b.chosen.problem.program, b.chosen.problem.domains
+    pins = {a.name: a.decode(codes[a.name]) for a in axes.AXES if a.name not in p.pins and len(domains[a.name]) > 1}
+    # The result goes into another folder, so the paths of used files become absolute
+    module, _ = parse(b.source)
+    program = b.source.text
+    for item in reversed(module.items if module else ()):
+        if isinstance(item, ast.UseDecl):
+            path = os.path.abspath(used_name(b.source, item))
+            program = f'{program[: item.path.span.start]}"{path}"{program[item.path.span.end :]}'
+    text = f"{program.rstrip()}\n\n# {remark}\n{recipes.pins(pins)}{more}"
+    made = base(Source(b.source.name, text))
+    if not isinstance(made, Base):
+        return made[0]
+    if made.start != codes:
+        return error("tune.layout", source=b.source.name)
+    if made.plan.experiment.fingerprint != b.plan.experiment.fingerprint:
+        return error("tune.experiment:other-layout", source=b.source.name)
+    return RunFile(text, made.plan)
+
+
+def checkpoints_of(b: Base, name: str) -> str | Diagnostic:
+    """Return the statement for a run's own checkpoint folder; empty if it writes no checkpoints.
+
+    Without its own folder, it would resume from checkpoints of another layout.
+    """
+    folder = checkpoint_folder(b.plan)
+    if folder is None:
+        return ""
+    if {"checkpoint.save", "checkpoint.load"} & b.plan.set.keys():
+        return error("tune.checkpoints", source=b.source.name)
+    return f'set checkpoint.save = "{folder}/{name}"\n'
