@@ -289,7 +289,7 @@ class Scan:
         """Read the exceptions of a block, and keep its last lines."""
         last = max(len(block) - SHOWN * TAIL, 0)
         for i, line in [*self._numbered(block[last:], self._number(block, last))][-TAIL:]:
-            rank, text = split_rank(line.decode("utf-8", errors="replace"))
+            rank, text = split_rank(line[:LONGEST_ERROR].decode("utf-8", errors="replace"))
             self.tail.append(Error(i, "", text.strip(), rank, first_line=i))
         number = self.lines + 1
         for piece in _pieces(block):
