@@ -146,12 +146,8 @@ async def in_thread(document: Document) -> Solved | None:
         stop.set()
 
 
-class _SupersededError(Exception):
-    """The text that is being solved has changed."""
-
-
-class _TooLongError(Exception):
-    """Solving the file takes more than `SECONDS`."""
+class _StoppedError(Exception):
+    """The text that is being solved has changed, or solving it takes more than `SECONDS`."""
 
 
 def solved(stop: threading.Event, document: Document) -> Solved | None:
@@ -159,18 +155,16 @@ def solved(stop: threading.Event, document: Document) -> Solved | None:
     end = time.thread_time() + SECONDS
 
     def ask() -> None:
-        if stop.is_set():
-            raise _SupersededError
-        if time.thread_time() > end:
-            raise _TooLongError
+        if stop.is_set() or time.thread_time() > end:
+            raise _StoppedError
 
     try:
         ask()
         with limits.stopped_by(ask):
             return solve(document.analysis)
-    except _SupersededError:
-        return None
-    except _TooLongError:
+    except _StoppedError:
+        if stop.is_set():
+            return None
         stopped = warning("solve.stopped", document.programs[0].spans["hardware"], seconds=SECONDS)
         return Solved((), (), (stopped,))
     except Exception:

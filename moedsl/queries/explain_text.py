@@ -8,7 +8,7 @@ from typing import Any
 from moedsl.facts.axes import AXES, BY_NAME, LAYOUT, SUMMARY, pairs
 from moedsl.rules.stdlib import NEEDS
 from moedsl.solver.nearest import lines, of_expression, of_name, word
-from moedsl.support.text import change, short, table, tokens, wrapped
+from moedsl.support.text import change, paragraph, short, table, tokens
 
 Json = Mapping[str, Any]
 
@@ -202,11 +202,6 @@ def _rules(rules: Sequence[Json]) -> Iterator[list[str]]:
     yield ["Rules against the alternatives", *against] if against else []
     yield ["Rules that also read it", *reading] if reading else []
     yield ["Other rules for this setting", *branches] if branches else []
-
-
-def paragraph(text: str, indent: str = "  ") -> str:
-    """Wrap a paragraph; all lines except the first are indented by two more spaces."""
-    return wrapped(text, indent, indent + "  ", width=110)
 
 
 def run_line(e: Json) -> str:

@@ -48,7 +48,7 @@ from moedsl.solver.laws import Row
 from moedsl.solver.uncertainty import RUNS, doublings, published, sizes
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source, Span
-from moedsl.support.text import table, wrapped
+from moedsl.support.text import paragraph, table
 
 Json = dict[str, Any]
 
@@ -148,8 +148,8 @@ def text(r: Json) -> str:
             rows.append((name, f"{one['step_s']:.2f}", f"{one[RATE]:,.0f}", f"{one['tflops_per_gpu']:.0f}", against))
     where = "inside" if predicted["inside"] else "outside"
     interval = f"{predicted['lower_s']:.2f} to {predicted['upper_s']:.2f} s"
-    tells = _line(f"the measured step is {where} the interval of nine in ten runs, {interval}")
-    blocks = [[r["name"], *table(rows, "lr"), tells, *map(_line, r["remarks"])]]
+    tells = paragraph(f"the measured step is {where} the interval of nine in ten runs, {interval}")
+    blocks = [[r["name"], *table(rows, "lr"), tells, *map(paragraph, r["remarks"])]]
     if p:
         left = p["unexplained"] - 1
         judged = "less than" if abs(left) <= p["tells"] else "more than"
@@ -162,10 +162,10 @@ def text(r: Json) -> str:
         blocks.append([
             f"Published  {p['id']} of NVIDIA's {p['source'].removeprefix('docs/')}: {p['speed'] - 1:+.1%}",
             *_settings(p["settings"]),
-            _line(f"explained by settings: {p['explained'] - 1:+.1%}"),
-            _line(f"not explained: {left:+.1%}, {judged} the ±{p['tells']:.1%} that the estimate can tell here"),
-            *([_line(bound)] if p["log_at_most"] > 1 else []),
-            _line("no measured price: " + "; ".join(unpriced)),
+            paragraph(f"explained by settings: {p['explained'] - 1:+.1%}"),
+            paragraph(f"not explained: {left:+.1%}, {judged} the ±{p['tells']:.1%} that the estimate can tell here"),
+            *([paragraph(bound)] if p["log_at_most"] > 1 else []),
+            paragraph("no measured price: " + "; ".join(unpriced)),
         ])  # fmt: skip
     else:
         blocks.append(["No published run is of this model and GPU."])
@@ -173,16 +173,16 @@ def text(r: Json) -> str:
         blocks.append(["Bridge ships no recipe for this model, GPU and number of GPUs."])
     elif "refused_by" in recipe:
         why = f"refused here by {recipe['refused_by']}: {recipe['because']}"
-        blocks.append([f"NVIDIA's recipe  {recipe['name']}", _line(why)])
+        blocks.append([f"NVIDIA's recipe  {recipe['name']}", paragraph(why)])
     else:
         speed = f"{recipe['predicted_step_s']:.2f} s a step, {recipe['speed'] - 1:+.1%} speed, {recipe['verdict']}"
         written_for = ", ".join(f"{n} {show(v)}" for n, v in recipe["written_for"].items())
         blocks.append([
-            f"NVIDIA's recipe  {recipe['name']}", _line(f"predicted {speed}"), *_settings(recipe["settings"]),
-            *([_line(f"written for {written_for}")] if written_for else []),
+            f"NVIDIA's recipe  {recipe['name']}", paragraph(f"predicted {speed}"), *_settings(recipe["settings"]),
+            *([paragraph(f"written for {written_for}")] if written_for else []),
         ])  # fmt: skip
     if r["log"]:
-        blocks.append(["The log shows", *(_line(_SHOWN[s["what"]].format(**s)) for s in r["log"])])
+        blocks.append(["The log shows", *(paragraph(_SHOWN[s["what"]].format(**s)) for s in r["log"])])
     return "\n\n".join(map("\n".join, blocks)) + "\n"
 
 
@@ -202,10 +202,6 @@ def _values(values: Json) -> str:
     """Format values with their names; a single value without its name."""
     words = {n: "none" if v is None else show(v) for n, v in values.items()}
     return " ".join(words.values() if len(words) == 1 else (f"{n}={word}" for n, word in words.items()))
-
-
-def _line(text: str) -> str:
-    return wrapped(text, "  ", "    ", width=110)
 
 
 MOST = 0.99

@@ -33,6 +33,11 @@ def wrapped(text: str, first: str = "  ", rest: str | None = None, width: int = 
                          break_on_hyphens=False, break_long_words=False)  # fmt: skip
 
 
+def paragraph(text: str, indent: str = "  ") -> str:
+    """Wrap a paragraph of a report: all lines except the first are indented by two more spaces."""
+    return wrapped(text, indent, indent + "  ", width=110)
+
+
 def table(rows: Sequence[Sequence[str]], sides: str = "r") -> list[str]:
     """Align columns: each letter of `sides`, `l` or `r`, is for one column, the last also for all further columns."""
     columns = max(map(len, rows), default=0)

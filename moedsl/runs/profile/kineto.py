@@ -20,7 +20,19 @@ import numpy as np
 from attrs import define, field
 
 from moedsl.runs.profile import trace
-from moedsl.runs.profile.trace import UNKNOWN, Malformed, Numbered, Paths, Range, Spans, Trace, Truncated, matched, rows
+from moedsl.runs.profile.trace import (
+    UNKNOWN,
+    IsStep,
+    Malformed,
+    Numbered,
+    Paths,
+    Range,
+    Spans,
+    Trace,
+    Truncated,
+    matched,
+    rows,
+)
 from moedsl.support.text import counted
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
@@ -44,8 +56,6 @@ MOST_OPERATIONS, MOST_RANGES, MOST_EVENTS = 4_000_000, 12_000_000, 40_000_000
 MOST_STEPS = 10_000
 MOST_NAMES, LONGEST_NAME = 1 << 18, 1 << 12
 """The most different names, and the most characters of each that are kept."""
-
-IsStep = Callable[[str], bool]
 
 
 def read(name: str, stream: TextIO, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:

@@ -13,7 +13,19 @@ import numpy as np
 from attrs import define, field
 
 from moedsl.runs.profile import trace
-from moedsl.runs.profile.trace import UNKNOWN, Ints, Malformed, Numbered, Paths, Range, Spans, Trace, matched, rows
+from moedsl.runs.profile.trace import (
+    UNKNOWN,
+    Ints,
+    IsStep,
+    Malformed,
+    Numbered,
+    Paths,
+    Range,
+    Spans,
+    Trace,
+    matched,
+    rows,
+)
 
 KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"
@@ -44,8 +56,6 @@ COUNTED, STEPS_A_BYTE, MOST_STEPS = 100_000, 50, 5_000_000
 """sqlite instructions between two counts, and the limit for all queries: per byte of the file, plus a constant. An
 export needs fewer than 5 per byte; one whose strings share an id, so that each range joins all of them, needs any
 number."""
-
-IsStep = Callable[[str], bool]
 
 
 def read(path: Path, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:

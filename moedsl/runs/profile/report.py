@@ -24,7 +24,7 @@ from moedsl.facts.axes import show
 from moedsl.runs.profile import kineto, nsight, steps
 from moedsl.runs.profile.budget import budget
 from moedsl.runs.profile.steps import COMPUTE, Classes
-from moedsl.runs.profile.trace import UNKNOWN, Malformed, Trace, Truncated
+from moedsl.runs.profile.trace import UNKNOWN, IsStep, Malformed, Trace, Truncated
 from moedsl.support import children
 from moedsl.support.diagnostics import Diagnostic, Label, error, warning
 from moedsl.support.foreign import Until, refused
@@ -142,7 +142,6 @@ EXPORT = "nsys export --type sqlite -o {stem}.sqlite {path}"
 LINES, LEAST = 8, 1 << 24
 """The most progress messages of a large file, and the fewest bytes between two of them."""
 
-IsStep = Callable[[str], bool]
 Said = Callable[[str], object]
 
 

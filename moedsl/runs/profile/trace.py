@@ -11,7 +11,7 @@ _populate_cpu_children).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+IsStep = Callable[[str], bool]
 UNKNOWN = -1
 """Stands for an unknown launch, range or process group."""
 

@@ -21,7 +21,7 @@ from moedsl.facts.axes import show
 from moedsl.rules.rule import EXECUTION, EXPERIMENT
 from moedsl.runs.results.gather import Run
 from moedsl.runs.results.measure import BATCH, OK, RATE, UNFINISHED, error_of_repeats, warning_texts
-from moedsl.support.text import table, wrapped
+from moedsl.support.text import paragraph, table
 
 Json = dict[str, Any]
 Row = Mapping[str, Any]
@@ -150,7 +150,7 @@ def _section(c: Json, rows: Sequence[Json]) -> Iterator[str]:
     kept = [i for i in range(len(cells[0])) if i == 0 or any(row[i] for row in cells[1:])]
     yield from table([[row[i] for i in kept] for row in cells])
     named = [*zip(labels, rows, strict=True)]
-    yield from (_paragraph(f"{name}: {r['status']}, {r['cause']}") for name, r in named if r["cause"])
+    yield from (paragraph(f"{name}: {r['status']}, {r['cause']}") for name, r in named if r["cause"])
     for name, r in named:
         notes = [w["text"] for w in r["warnings"]]
         if r["status"] == OK and r["symptoms"]:
@@ -159,10 +159,10 @@ def _section(c: Json, rows: Sequence[Json]) -> Iterator[str]:
         if r["skipped_iterations"]:
             notes.insert(0, f"{r['skipped_iterations']} iterations were skipped and train nothing")
         if notes:
-            yield _paragraph(f"{name}: {'; '.join(notes)}")
-    yield _paragraph(verdict(c, rows))
+            yield paragraph(f"{name}: {'; '.join(notes)}")
+    yield paragraph(verdict(c, rows))
     if not c["same_experiment"]:
-        yield _paragraph("these runs are different experiments: `moedsl diff` of their plans shows how")
+        yield paragraph("these runs are different experiments: `moedsl diff` of their plans shows how")
 
 
 def label(row: Json) -> str:
@@ -193,10 +193,6 @@ def verdict(c: Json, rows: Sequence[Json]) -> str:
         return f"{lead}, within the spread: the middle halves of their steps overlap. Run longer, or repeat each run"
     once = "; each ran once, on its own machines" if c["runs_of_each"] == 1 else ""
     return f"{lead}, beyond the spread: the middle halves of their steps do not overlap{once}"
-
-
-def _paragraph(text: str) -> str:
-    return wrapped(text, "  ", "    ", width=110)
 
 
 def regressions(new: Mapping[str, Repeats], old: Mapping[str, Repeats], tolerance: float) -> list[Json]:
@@ -293,6 +289,6 @@ def as_table(regressions: Sequence[Json]) -> str:
     lines = [
         "compared with the baseline, useful tokens/s/GPU",
         *table([head, *rows], "lrrrrrrl"),
-        *map(_paragraph, notes),
+        *map(paragraph, notes),
     ]
     return "\n".join(lines) + "\n"

@@ -156,11 +156,6 @@ def job_logs(folder: Path) -> list[Path]:
     return out
 
 
-def has_logs(folder: Path) -> bool:
-    """Whether a job has printed anything in a folder; a fetched copy of its logs does not count."""
-    return any(p.name != FETCHED for p in job_logs(folder))
-
-
 def experiment_folder(id: str) -> Path | Diagnostic | None:
     """Return the folder with the plans and logs of an experiment's jobs; None if no experiment has that id.
 
@@ -171,7 +166,7 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
         return None
     found = home / "experiments" / id.rpartition("_")[0] / id
     tasks = [plan.parent for plan in found.glob(f"*/{PLAN}")]
-    if tasks and all(has_logs(task) for task in tasks):
+    if tasks and all(any(p.name != FETCHED for p in job_logs(task)) for task in tasks):
         return found
     wrong = store.has_nemo_run()
     opened = wrong or store.open_experiment(home, id)
