@@ -7,7 +7,7 @@ when the user accepts it. A lens above the run shows the result and opens the pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -179,19 +179,6 @@ def written(name: str, value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def pin_edit(document: Document, plan: Plan, names: Iterable[str]) -> types.TextEdit | None:
-    """Return the edit that pins decisions of a plan in its run; None if none is open or the run does not exist.
-
-    Names that the run already pins and names that are not axes are skipped.
-    """
-    decisions = {d.name: d for d in plan.decisions}
-    wanted = [n for n in names if n in axes.BY_NAME and n in decisions and decisions[n].origin != "pinned"]
-    if not wanted or document.refused or document.module is None:
-        return None
-    pin = "pin " + " ".join(f"{n}={written(n, decisions[n].value)}" for n in wanted)
-    return document.lines.edits([added(pin, plan.name, document.source, document.module)])[0]
-
-
 ALWAYS = [a for a in axes.AXES if a.name in axes.SIZES and not a.quiet]
 WHERE_ON = [a for a in axes.AXES if a.opened and a not in ALWAYS]
 """The axes that always have a hint, and those that have one only if they are on."""
@@ -220,7 +207,8 @@ def inlay_hints(document: Document, params: types.InlayHintParams) -> list[types
                 hints.append((f"x {plan.gpus}", "the fewest that work", edit))
             for d in hinted(plan):
                 why = f"{d.origin}: {d.because}" if d.because else d.origin
-                hints.append((f"{d.name}={written(d.name, d.value)}", why, pin_edit(document, plan, [d.name])))
+                edits = document.lines.edits(filter(None, [pin(document, plan.name, [d.name])]))
+                hints.append((f"{d.name}={written(d.name, d.value)}", why, next(iter(edits), None)))
             hints.append((figures(plan), step, None))
         out += [
             types.InlayHint(
@@ -323,8 +311,8 @@ def pin_decisions(workspace: Workspace, uri: str, run: str, names: list[str]) ->
     plan = next((p for p in document.plans if p.name == run), None) if document else None
     if document is None or plan is None:
         return None
-    found = pin_edit(document, plan, names or [d.name for d in hinted(plan)])
-    return types.WorkspaceEdit(changes={uri: [found]}) if found else None
+    found = pin(document, run, names or [d.name for d in hinted(plan)])
+    return types.WorkspaceEdit(changes={uri: document.lines.edits([found])}) if found else None
 
 
 def pin_all(workspace: Workspace, uri: str, run: str | None = None) -> types.WorkspaceEdit | None:

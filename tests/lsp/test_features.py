@@ -7,6 +7,7 @@ from lsprotocol import types
 
 from moedsl.compiler import compile_source
 from moedsl.lang import keywords
+from moedsl.lang.text_edits import applied
 from moedsl.lsp import actions, checking, completion, describe
 from moedsl.lsp.document import Client
 from moedsl.lsp.workspace import Workspace
@@ -80,10 +81,8 @@ def test_pinning_everything_keeps_the_plan(name: str) -> None:
     text = next(p for p in EXAMPLES if p.stem == name).read_text(encoding="utf-8")
     d = document(text, solved=True)
     assert d.plan is not None
-    pins = [actions.pin_edit(d, p, [a.name for a in (*actions.WHERE_ON, *actions.ALWAYS)]) for p in d.plan.plans]
-    for e in sorted((e for e in pins if e), key=lambda e: e.range.start.line, reverse=True):
-        at, _ = d.lines.offsets(e.range)
-        text = text[:at] + e.new_text + text[at:]
+    pins = [actions.pin(d, p.name, [a.name for a in (*actions.WHERE_ON, *actions.ALWAYS)]) for p in d.plan.plans]
+    text = applied(text, [e for e in pins if e])
     again = compile_source(Source("b.moe", text))
     assert not again.failed
     assert [p.layout for p in again.plans] == [p.layout for p in d.plan.plans]
