@@ -220,13 +220,12 @@ APART = 0.15
 """Share by which a driver's total may differ from a declared size: gigabytes and gibibytes are 7% apart."""
 LIKE = 0.01
 """Share by which the totals of two drivers differ on the same GPU."""
-_TOTAL = re.compile(r"total capacity of ([0-9.]+) GiB")
-"""PyTorch's message (torch lib/libc10_cuda.so)."""
 
 
 def remarks(report: Report, source: Source, library: Library) -> dict[str, str]:
     """Return remarks by symptom id: one where the log names a GPU memory size that no run of the file has."""
-    totals = {s.rule.id: float(m[1]) * GIB for s in report.sightings if (m := _TOTAL.search(s.text))}
+    short = {s.rule.id: memory.read([s.text]) for s in report.sightings}
+    totals = {id: s.total * GIB for id, s in short.items() if s is not None and s.total}
     if not totals:
         return {}
     planned = {p.hardware.name: p.hardware.total for p in compile_source(source, "check").programs}

@@ -40,7 +40,6 @@ LONGEST_ERROR = 4096
 SHOWN = 300
 """The most characters of a line that a report shows."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
-_RANK = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):|moedsl: rank (\d+) on \S+ failed at \S+:)\s*")
 _NOISE = re.compile(rb"ChildFailedError|SignalException|errors\.py|Traceback \(most recent|number of nan iterations")
 _RATE = re.compile(rb"learning rate: +([0-9.]{1,15}(?:[eE][-+]?[0-9]{1,3})?) ")
 """A part of the iteration line (bridge training/utils/train_utils.py:1201)."""
@@ -219,8 +218,8 @@ class Scan:
             self._try(s, block, start)
         at = _last_error(block)
         if at is not None:
-            _, text = _without_rank(_line(block, at))
-            self.last_error = self._number(block, at), text[:SHOWN]
+            _, text = split_rank(_line(block, at))
+            self.last_error = self._number(block, at), text.strip()[:SHOWN]
         self.first_failure = first_to_fail([*filter(None, [self.first_failure]), *failures(block)])
         self.learning_rate = self._rate(block, len(block))
         printed = self._printed(block)
@@ -304,8 +303,8 @@ class Scan:
         match = s.pattern.search(text)
         if match is None:
             return
-        rank, text = _without_rank(text)
-        seen = self.found.get(s.rule.id)
+        rank, text = split_rank(text)
+        text, seen = text.strip(), self.found.get(s.rule.id)
         of_line = () if rank is None else (rank,)
         if seen is not None:
             ranks = tuple(sorted({*seen.ranks, *of_line})) if of_line else seen.ranks
@@ -369,14 +368,6 @@ def _line(block: bytes, start: int) -> str:
 def _end(block: bytes, start: int) -> int:
     end = block.find(b"\n", start)
     return end if end >= 0 else len(block)
-
-
-def _without_rank(text: str) -> tuple[int | None, str]:
-    """Split a line into its rank, which launchers write as ``[rank3]:``, ``[default3]:`` or ``3:``, and the rest."""
-    found = _RANK.match(text)
-    if found is None:
-        return None, text.strip()
-    return int(found[found.lastindex or 0]), text[found.end() :].strip()
 
 
 def _last_error(block: bytes) -> int | None:

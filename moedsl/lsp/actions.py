@@ -18,7 +18,7 @@ from moedsl.lang import ast
 from moedsl.lang.printer import quote
 from moedsl.lang.text_edits import Edit, added, disjoint, run_block
 from moedsl.lang.text_edits import edits as edits_of_fix
-from moedsl.lsp import analysis, legal
+from moedsl.lsp import analysis
 from moedsl.lsp.checking import place_of, solve
 from moedsl.lsp.document import ALLOW, FIX_ALL, PIN, QUICK_FIX, SHOW_PLAN, SHOW_REPORT, Document
 from moedsl.lsp.workspace import Workspace
@@ -26,7 +26,7 @@ from moedsl.planner.decisions import Decision
 from moedsl.planner.plan import Plan
 from moedsl.planner.report import page
 from moedsl.planner.text import plan_text
-from moedsl.solver.conflicts import shown
+from moedsl.solver.conflicts import shown, written
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import ADD, Diagnostic, Fix
 from moedsl.support.source import Span, of_stdlib
@@ -171,14 +171,6 @@ def runs_at(document: Document, offset: int) -> list[str]:
     return [n for n in (around if blocks else known) if n in known]
 
 
-def written(name: str, value: Any) -> str:
-    """Format a plan's value as a pin writes it."""
-    axis = axes.BY_NAME.get(name)
-    if axis is not None:
-        return legal.written(axis, axis.encode(value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 ALWAYS = [a for a in axes.AXES if a.name in axes.SIZES and not a.quiet]
 WHERE_ON = [a for a in axes.AXES if a.opened and a not in ALWAYS]
 """The axes that always have a hint, and those that have one only if they are on."""
@@ -199,7 +191,7 @@ def inlay_hints(document: Document, params: types.InlayHintParams) -> list[types
         step = f"{plan.estimate.step_time_s:.2f} s a step; {plan.estimate.memory.verdict}, most loaded rank"
         hints: list[tuple[str, str, types.TextEdit | None]] = []
         if len(of_runs(document)[plan.name.split(".")[0]]) > 1:
-            values = " ".join(f"{d.name}={written(d.name, d.value)}" for d in hinted(plan))
+            values = " ".join(f"{d.name}={written(d.value)}" for d in hinted(plan))
             hints.append((f"{plan.name.split('.', 1)[-1]}: {values}, {figures(plan)}", step, None))
         else:
             if not any(c.problem.program.gpus for c in document.chosen if c.problem.program.name == plan.name):
@@ -208,7 +200,7 @@ def inlay_hints(document: Document, params: types.InlayHintParams) -> list[types
             for d in hinted(plan):
                 why = f"{d.origin}: {d.because}" if d.because else d.origin
                 edits = document.lines.edits(filter(None, [pin(document, plan.name, [d.name])]))
-                hints.append((f"{d.name}={written(d.name, d.value)}", why, next(iter(edits), None)))
+                hints.append((f"{d.name}={written(d.value)}", why, next(iter(edits), None)))
             hints.append((figures(plan), step, None))
         out += [
             types.InlayHint(

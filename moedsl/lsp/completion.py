@@ -28,6 +28,7 @@ from moedsl.rules.check.check import SWEEPABLE
 from moedsl.rules.check.options import ADAPTER_OPTIONS, DATA_OPTIONS, SECTIONS, options
 from moedsl.rules.check.statements import UNITS
 from moedsl.rules.rule import EFFECTS
+from moedsl.solver.conflicts import shown
 
 VLM_WORDS = (*symbols.VLM_WORDS, "fsdp", "3d")
 MOST = 300
@@ -281,7 +282,7 @@ def of_axis(a: Around, axis: axes.Axis) -> Iterator[Offer]:
     """Offer the values of an axis; the legal ones come first if the run is known."""
     gpus = legal.gpus_of(a.program, a.document.plan or a.document.last) if a.program else None
     if a.program is None or gpus is None:
-        texts = [legal.written(axis, c) for c in range(len(axis.words) if axis.kind == "enum" else 2)]
+        texts = [shown(axis.name, c) for c in range(len(axis.words) if axis.kind == "enum" else 2)]
         texts = texts if axis.kind in ("enum", "flag") else [*axis.words, "none"] if axis.words else []
         yield from words(texts, axis.name)
     else:

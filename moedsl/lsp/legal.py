@@ -11,7 +11,7 @@ from moedsl.facts import axes
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.lsp.document import Solved
 from moedsl.rules.check.program import Pin, Program
-from moedsl.solver.conflicts import Domains, satisfiable
+from moedsl.solver.conflicts import Domains, satisfiable, shown
 from moedsl.solver.laws import Compiled, Law, compile_problem, obeying
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
@@ -27,12 +27,6 @@ class Value:
 
     text: str
     legal: bool | None
-
-
-def written(axis: axes.Axis, code: int) -> str:
-    """Format a code as a pin writes it."""
-    value = axis.decode(code)
-    return "full" if value == ["full"] else axes.written(value)
 
 
 def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Value]:
@@ -55,7 +49,7 @@ def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Va
     legal = _legal(compiled, axis, codes, near) if satisfiable(compiled, problem.domains, far) else set[int]()
     found = {code: code in legal for code in codes}
     ordered = sorted(found, key=lambda c: (not found[c], c if known.kind == "int" else 0))
-    return [Value(written(known, c), found[c]) for c in ordered]
+    return [Value(shown(axis, c), found[c]) for c in ordered]
 
 
 def _legal(c: Compiled, axis: str, codes: Sequence[int], laws: Sequence[Law]) -> set[int]:

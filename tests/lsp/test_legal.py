@@ -17,7 +17,7 @@ from moedsl.lsp import analysis, checking, legal
 from moedsl.lsp.document import Document, Solved
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules.check.program import Program
-from moedsl.solver.conflicts import satisfiable
+from moedsl.solver.conflicts import satisfiable, shown
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
@@ -55,7 +55,7 @@ def alone(name: str, text: str, axis: str) -> dict[str, bool]:
     count = {"enum": len(known.words), "flag": 2}.get(known.kind, 0)
     for code in {*problem.domains[axis].tolist(), *range(count)}:
         domains = {**problem.domains, axis: np.array([code])}
-        found[legal.written(known, code)] = satisfiable(compiled, domains, laws)
+        found[shown(known.name, code)] = satisfiable(compiled, domains, laws)
     return found
 
 
