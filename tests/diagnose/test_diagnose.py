@@ -18,6 +18,7 @@ from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.diagnose_cases import SEEN
 from tests.helpers.paths import ROOT, example_path
+from tests.helpers.tables import table_of
 
 VPP = (
     "AssertionError: If enabling EP A2A overlap, virtual_pipeline_model_parallel_size must be specified when"
@@ -111,11 +112,7 @@ Root Cause (first observed failure):
 
 @pytest.mark.parametrize(
     ("code", "more", "file", "traceback", "error"),
-    [
-        ("1", " ", "<N/A>", "To enable traceback see: https://pytorch.org/docs/", "exit code 1"),
-        ("-11", "  (SIGSEGV)", "<N/A>", "Signal 11 (SIGSEGV) received by PID 8580", "Signal 11 (SIGSEGV) received by PID 8580"),
-        ("1", "", "/tmp/x/error.json", "Traceback (most recent call last):\n    f()\n  ValueError: no data\n  ", "ValueError: no data"),
-    ],
+    table_of("diagnose", "torchruns root cause"),
 )  # fmt: skip
 def test_torchruns_root_cause(
     code: str, more: str, file: str, traceback: str, error: str, run: Any, tmp_path: Path
@@ -360,17 +357,7 @@ def test_nothing_is_called_proved(run: Any, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "details"),
-    [
-        (
-            "collective_timeout",
-            {"operation": "ALLTOALL_BASE", "process_group": "EXPERT_MODEL_PARALLEL_GROUP", "sequence": "1207"},
-        ),
-        ("xid", {"device": "PCI:0000:3b:00", "xid": "79"}),
-        ("store_timeout", {"keys": "/default_pg/0//cpu//0"}),
-    ],
-)
+@pytest.mark.parametrize(("name", "details"), table_of("diagnose", "what a message names is in the answer"))
 def test_what_a_message_names_is_in_the_answer(run: Any, name: str, details: dict[str, str]) -> None:
     (found,) = json.loads(run(SEEN[name], "--json")[1])["symptoms"]
     assert found["id"].endswith(f".{name}") and found["details"] == details
@@ -424,16 +411,7 @@ def test_a_symptom_of_ones_own_may_be_a_lack_of_memory(run: Any, tmp_path: Path)
         assert (compiled(found) is not None) == compiles, found
 
 
-@pytest.mark.parametrize(
-    ("gpu", "total", "says"),
-    [
-        ("gb200 x 16", "79.11", "or a800 or h100 or h100_pcie or h800; the run file is for gb200 with 184 GiB"),
-        ("gb200 x 16", "139.8", "has 139.80 GiB, like h200 or h200_nvl; the run file is for gb200 with 184 GiB"),
-        ("h100 x 16", "79.11", None),
-        ("b200 x 16", "178.35", None),
-        ("h100 x 16", "31.00", "has 31.00 GiB; the run file is for h100"),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "total", "says"), table_of("diagnose", "a log of another gpu is remarked", none="-"))
 def test_a_log_of_another_gpu_is_remarked(run: Any, tmp_path: Path, gpu: str, total: str, says: str | None) -> None:
     """The totals are those that PyTorch prints of an H100 and a B200."""
     line = OOM.replace("79.1 GiB", f"{total} GiB of which 1.2 GiB is free")
@@ -508,14 +486,7 @@ def test_a_long_line_is_cut_around_what_matched(run: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "given, shown, edit",
-    [
-        ("set optimizer.lr = 1e-5; set optimizer.min_lr = 1e-6", "3.0E-04", "set optimizer.lr = 5e-06"),
-        ("", "3.000000E-04", "set optimizer.lr = 0.00015"),
-        ("", "1.000000E-05", "set optimizer.lr = 5e-06; set optimizer.min_lr = 5e-07"),
-        ("", None, None),
-        ("", "0.000000E+00", None),
-    ],
+    "given, shown, edit", table_of("diagnose", "a smaller learning rate is below the present one", none="-")
 )
 def test_a_smaller_learning_rate_is_below_the_present_one(
     run: Any, tmp_path: Path, given: str, shown: str | None, edit: str | None

@@ -18,6 +18,7 @@ from moedsl.support.source import Source
 from tests.helpers import bridge_process, rotation
 from tests.helpers.diagnose_cases import HEALTHY, REFUSED, SEEN, TABLE
 from tests.helpers.paths import ROOT
+from tests.helpers.tables import table_of
 from tests.oracles.wheel_messages import near, path_of, words_in
 
 ALL = scan.symptoms(load_stdlib())
@@ -87,14 +88,7 @@ def test_a_library_holds_the_format_of_a_message(whose: str, file: str, format_:
     assert found_in(line) == [name]
 
 
-PUBLISHED = (
-    "xid", "deepep_timeout", "time_limit", "node_failure", "preempted", "host_oom", "disk_full", "graph_memory", "nsys_communication", "nsys_host",
-    "memory", "communication", "host", "compute", "vision_encoder", "abort_signal", "blockwise_transpose", "bus_error",
-    "container_denied", "container_start", "deepep_assert", "flash_attention_gpu", "json_data", "killed", "library_missing",
-    "module_missing", "no_compiler", "nvshmem_memory", "override_key", "peer_memory", "pod_ended", "remote_code",
-    "segmentation_fault", "slurm_execve", "slurm_refused", "srun_start", "terminated", "training_file",
-    "undefined_symbol", "unschedulable",
-)  # fmt: skip
+PUBLISHED = table_of("diagnose", "messages: published")  # fmt: skip
 """Words of published texts, which no installed file holds; docs/diagnose.md lists them."""
 
 

@@ -176,16 +176,7 @@ def test_no_bridge_is_a_note(monkeypatch: Patch) -> None:
 # ---------------------------------------------------------------- paths and mounts
 
 
-@pytest.mark.parametrize(
-    "stated, path, there",
-    [
-        (["/lustre:/data"], "/data/corpus", "/lustre/corpus"),
-        (["/lustre:/data:ro"], "/data", "/lustre"),
-        (["/lustre:/data"], "/database/x", None),
-        (["/a:/data", "/b:/data/big"], "/data/big/x", "/b/x"),
-        ([], "/data/x", None),
-    ],
-)
+@pytest.mark.parametrize("stated, path, there", table_of("launch", "a path of the container outside of it", none="-"))
 def test_a_path_of_the_container_outside_of_it(stated: list[str], path: str, there: str | None) -> None:
     cluster = Cluster("lab", "slurm", container="image", mounts=tuple(stated))
     assert derive.node_path(path, cluster) == there
@@ -226,11 +217,7 @@ cluster k {{ executor kubeflow; hardware h100; container img; pvc shared; pvc_pa
 
 @pytest.mark.parametrize(
     ("said", "id"),
-    [
-        ("", "launch.checkpoints"), ('set checkpoint.save = "runs/a"', "launch.checkpoints"),
-        ('set checkpoint.save = "/ckpt/a"', "preflight.path"), ('set checkpoint.save = "/data/a"', None),
-        ('set checkpoint.save = "msc://bucket/a"', None), ("set checkpoint.save = none", None),
-    ],
+    table_of("launch", "checkpoints of pods outlive them", none="-"),
 )  # fmt: skip
 def test_checkpoints_of_pods_outlive_them(said: str, id: str | None, tmp_path: Path, capsys: Capture) -> None:
     """A dry run says so too; a kept launcher may have its folder from elsewhere, so its path is a warning."""

@@ -383,14 +383,7 @@ def test_the_report_draws_both_trades(tmp_path: Path, capsys: pytest.CaptureFixt
         assert not re.search(r'="nan|="-', text)
 
 
-@pytest.mark.parametrize(
-    ("rates", "formats"),
-    [
-        ("bf16=2250", []),
-        ("bf16=2250 fp8=4500", ["fp8_blockwise", "fp8_current", "mxfp8"]),
-        ("bf16=2250 mxfp8=4500 nvfp4=9000", ["fp8_blockwise", "fp8_current", "mxfp8", "nvfp4"]),
-    ],
-)
+@pytest.mark.parametrize(("rates", "formats"), table_of("queries", "a number format without a rate is no question"))
 def test_a_number_format_without_a_rate_is_no_question(rates: str, formats: list[str]) -> None:
     """Its step would be that of BF16 products with the quantisation added: slower, whatever the GPU does."""
     text = (ROOT / "stdlib/hardware/b200.moe").read_text(encoding="utf-8").replace("hardware b200 {", "hardware own {")

@@ -205,13 +205,7 @@ def test_an_uneven_layout_stays_uneven(text: str) -> None:
     assert (chunks[0].layers > chunks[-1].layers) == (first > last)
 
 
-@pytest.mark.parametrize(("parts", "pp", "small"), [
-    (["MEM*EMEM-E"], 1, ["ME*-"]),
-    (["MEMEM*E", "ME*EME", "MEMEME"], 1, ["ME*"]),
-    (["MEMEM*E", "ME*EME", "MEMEME"], 2, ["ME*", "ME"]),
-    (["MEME", "M*EM*E", "MEME"], 2, ["ME", "ME*"]),
-    (["MM", "E-", "*E"], 2, ["M", "*E-"]),
-])  # fmt: skip
+@pytest.mark.parametrize(("parts", "pp", "small"), table_of("rehearse", "a hybrids stages keep their kinds of layer"))  # fmt: skip
 def test_a_hybrids_stages_keep_their_kinds_of_layer(parts: list[str], pp: int, small: list[str]) -> None:
     assert segments(parts, pp) == small
 

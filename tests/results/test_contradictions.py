@@ -16,6 +16,7 @@ from tests.gap.test_gap import H200_LOG
 from tests.helpers.logs import iteration_lines, step
 from tests.helpers.one_gpu import MOONLIGHT
 from tests.helpers.programs import compiled
+from tests.helpers.tables import table_of
 from tests.results.test_results import results
 
 TEXT = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first"
@@ -243,19 +244,7 @@ def test_starts_of_different_speeds_are_named(folder: Path, capsys: pytest.Captu
     assert ids(results("run", capsys=capsys)["runs"][0]) == []
 
 
-@pytest.mark.parametrize(
-    "each, full, counted, earlier",
-    [
-        ([[8, 8], [8, 8]], 8, 2, ()),
-        ([[8, 8], [4, 4], [4]], 8, 2, (8,)),
-        ([[2, 4, 8], [4, 8]], 8, 2, ()),
-        ([[2, 4, 8], [2, 4]], None, 1, (2, 4, 8)),
-        ([[4, 4], [8, 8]], 8, 1, (4,)),
-        ([[4, 8, 16]], 8, 1, (4, 8)),
-        ([[None, 8], [None, None]], None, 2, ()),
-        ([], 8, 0, ()),
-    ],
-)
+@pytest.mark.parametrize("each, full, counted, earlier", table_of("results", "the last settings", none="-"))
 def test_the_last_settings(each: list[list[int | None]], full: int | None, counted: int, earlier: Any) -> None:
     """Attempts begin at step 1, 2, 3 and so on, so a later one repeats the steps of the one before."""
     attempts: tuple[Attempt, ...] = tuple(
