@@ -20,8 +20,9 @@ from moedsl.facts.calibration import Constants
 STASH = 1.2
 """Size of a whole-iteration graph's paged stash relative to what the experts save at the mean, whatever the routing
 (core transformer/moe/paged_stash.py:599)."""
-CAPACITY = 1.5
-"""Size of the experts' buffers in such a graph relative to their size at the mean."""
+CAPACITY = {"balanced": 1.5, "natural": 4.0}
+"""Size of the experts' buffers in such a graph relative to their size at the mean, by routing: that of NVIDIA's recipes
+(bridge perf_recipes/qwen/common.py:36), and of MLPerf's runs under natural routing."""
 LOSSES = ("te", "native", "unfused")
 """Cross-entropy implementations: Transformer Engine's, Megatron-Core's fused one, and Megatron-Core's unfused one."""
 
@@ -50,7 +51,7 @@ class Case:
     captured: Amount = 0.0
     """Share of the layers not at work whose graphs hold two microbatches under expert overlap."""
     stash: float = STASH
-    capacity: float = CAPACITY
+    capacity: float = CAPACITY["balanced"]
     unfused: bool = False
     """Whether gated activation functions run as separate kernels (`bias_activation_fusion` off)."""
     scores: float = 0.0

@@ -61,6 +61,9 @@ class Cost:
     """Whether one kernel applies a gated activation (`bias_activation_fusion`)."""
     fused_rotary: bool = True
     """Whether one kernel rotates queries and keys (`apply_rope_fusion`)."""
+    fp8: tuple[bool, bool] = (False, False)
+    """Whether (attention itself, the output layer) multiplies in 8 bits (`fp8_dot_product_attention`,
+    `fp8_output_proj`)."""
     scores: float = 0.0
     """Bytes that attention keeps for each score; fused kernels keep none."""
     accumulates: bool = True
@@ -71,7 +74,7 @@ class Cost:
     """Whether (gradient reduction, parameter gathering) overlaps with compute."""
     stash: float = cases.STASH
     """`moe_paged_stash_buffer_size_factor_cuda` of a captured iteration."""
-    capacity: float = cases.CAPACITY
+    capacity: float = cases.CAPACITY["balanced"]
     """`moe_expert_rank_capacity_factor` of a captured iteration, and of NCCL EP's receive buffers."""
     wire: float = 1.0
     """Bytes of a token that NCCL EP sends, relative to BF16: the mean of a layer's four transfers."""
@@ -405,15 +408,14 @@ class Cost:
 
     @cached_property
     def _trained(self) -> memory.Trained:
-        return memory.trained(self.freeze, self.adapter, self.span, self.fused_rotary)
+        return evolve(memory.trained(self.freeze, self.adapter, self.span, self.fused_rotary), fp8=self.fp8)
 
     @cached_property
     def _skew(self) -> Skew:
         k, free = self.hardware.constants, not self.model.router_balanced
         if self.routing == "balanced":
-            return Skew(1.0, 0.0, self.capacity, self.wire)
-        balanced, spread = (1.0, k.skew_free) if free else (k.skew, 0.0)
-        return Skew(balanced, spread, self.capacity, self.wire)
+            return Skew(0.0, 0.0, self.capacity, self.wire)
+        return Skew(k.skew, k.skew_free * free, self.capacity, self.wire)
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
         """Return all columns, with a step's microbatches, how many of them fill the pipeline (`deep`), and whether a
@@ -471,7 +473,7 @@ class Cost:
         waits, ranks = np.zeros_like(mean), full["etp"] * full["ep"]
         if self.routing != "balanced":
             tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
-            waits = step.stragglers(self.hardware, mean, tokens, self.gpus / (ranks * full["pp"]), m)
+            waits = (ranks > 1) * step.stragglers(self.hardware, mean, tokens, self.gpus / (ranks * full["pp"]), m)
         return {
             "microbatches": mean * m,
             "pipeline_communication": step.between_stages(k, hop, mean, full["pp"], full["vpp"], m),

@@ -90,6 +90,8 @@ class Trained:
     """Mean number of tokens of the packed sample that a token attends to; 0 means the whole sequence."""
     rotates: bool = False
     """Whether one kernel rotates queries and keys."""
+    fp8: tuple[bool, bool] = (False, False)
+    """Whether the products of (attention itself, the output layer) run in 8 bits."""
 
     @property
     def passed(self) -> tuple[bool, bool]:

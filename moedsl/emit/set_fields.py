@@ -357,11 +357,6 @@ UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
         lambda p: family(p.family).mtp == "other" and bool(p.set.get("model.mtp_num_layers")),
         "Bridge builds another kind of layer for the prediction of this family",
     ),
-    "mixed_precision.fp8_dot_product_attention": (
-        False,
-        lambda p: p.policy.precision != "bf16",
-        "attention in FP8 has other kernels, with other rates",
-    ),
     "ddp.num_distributed_optimizer_instances": (
         1,
         _always,
