@@ -321,7 +321,7 @@ class OutsidePart:
 
 
 def outside_parts(
-    hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int, capacity: float = CAPACITY
+    hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int, capacity: float = CAPACITY["balanced"]
 ) -> list[OutsidePart]:
     """Return each part of the memory outside torch on a rank of a layout (axis to code); empty parts are left out."""
     # Count Megatron-Core's groups with more than one rank, and the peers of those that send from rank to rank

@@ -389,7 +389,7 @@ SECTIONS = (
                 lambda w: _SMS[w.policy.dispatcher],
                 lambda w: w.policy.dispatcher in _SMS and w.has(_NUM_SMS),
             ),
-            Row("dispatcher", "model.moe_expert_rank_capacity_factor", _const(CAPACITY), _budgeted, _BUDGET),
+            Row("dispatcher", "model.moe_expert_rank_capacity_factor", lambda w: CAPACITY[w.policy.routing], _budgeted, _BUDGET),
             *(
                 Row(
                     "dispatcher",
