@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from moedsl.cost import blocks, formats
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
+from moedsl.cost.cases import DROPLESS, Drops
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Ints, Table, picked
 from moedsl.facts.axes import BY_NAME
@@ -218,7 +219,6 @@ class Skew:
     """How unevenly a router spreads a microbatch's tokens over the ranks of an expert group (all zero: forced balance),
     and how wide they travel."""
 
-
     luck: float
     """Deviation of a rank's tokens, relative to their mean, from microbatch to microbatch: texts differ in the experts
     that they need. It falls with the square root of the group's tokens, and is stated for `SPREAD_TOKENS`."""
@@ -229,8 +229,9 @@ class Skew:
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
     wire: float = 1.0
     """Bytes of a token that NCCL EP sends, relative to BF16: the mean of a layer's four transfers."""
+    drops: Drops = DROPLESS
 
-    def fullest(self, m: Model, t: Table, seq: int) -> Floats:
+    def fullest(self, m: Model, t: Table | Mapping[str, Ints], seq: int) -> Floats:
         """Return the tokens of the fullest rank relative to the mean, by row.
 
         A router that always picks the same experts gives them experts / topk times the mean, and the others none. With
@@ -243,4 +244,5 @@ class Skew:
         kept = self.taste**2 * max(same - 1, 0.0) * ranks / max(m.experts, 1) * (1 - t["captured"])
         spread = np.sqrt(self.luck**2 * SPREAD_TOKENS / tokens + kept)
         most = np.where(t["captured"] > 0, self.capacity, np.minimum(ranks, same))
-        return np.minimum(1 + spread * np.sqrt(2 * np.log(ranks)), np.maximum(most, 1.0))
+        fullest = np.minimum(1 + spread * np.sqrt(2 * np.log(ranks)), np.maximum(most, 1.0))
+        return self.drops.kept(fullest)

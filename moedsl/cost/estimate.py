@@ -78,6 +78,7 @@ class Cost:
     """`moe_expert_rank_capacity_factor` of a captured iteration, and of NCCL EP's receive buffers."""
     wire: float = 1.0
     """Bytes of a token that NCCL EP sends, relative to BF16: the mean of a layer's four transfers."""
+    drops: cases.Drops = cases.DROPLESS
     span: float = 0
     """Mean number of tokens of the packed sample that a token attends to; 0 means the whole sequence."""
 
@@ -89,7 +90,7 @@ class Cost:
     @cached_property
     def uncertain(self) -> cases.Cases:
         """Return the cases of the memory estimate."""
-        return cases.Cases(self.hardware.constants, self.routing, self.loss)
+        return cases.Cases(self.hardware.constants, self.routing, self.loss, self.drops)
 
     def layout_for(self, pp: int, vpp: int) -> Layout | None:
         """Return the pinned layout, or None if its chunks are not pp x vpp; without a pin, `pipeline.layout_for`'s."""
@@ -414,8 +415,8 @@ class Cost:
     def _skew(self) -> Skew:
         k, free = self.hardware.constants, not self.model.router_balanced
         if self.routing == "balanced":
-            return Skew(0.0, 0.0, self.capacity, self.wire)
-        return Skew(k.skew, k.skew_free * free, self.capacity, self.wire)
+            return Skew(0.0, 0.0, self.capacity, self.wire, self.drops)
+        return Skew(k.skew, k.skew_free * free, self.capacity, self.wire, self.drops)
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
         """Return all columns, with a step's microbatches, how many of them fill the pipeline (`deep`), and whether a
@@ -473,7 +474,8 @@ class Cost:
         waits, ranks = np.zeros_like(mean), full["etp"] * full["ep"]
         if self.routing != "balanced":
             tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
-            waits = (ranks > 1) * step.stragglers(self.hardware, mean, tokens, self.gpus / (ranks * full["pp"]), m)
+            waits = step.stragglers(self.hardware, mean, tokens, self.gpus / (ranks * full["pp"]), m)
+            waits *= (ranks > 1) & (self._skew.fullest(self.model, full, self.seq) < self.drops.factor)
         return {
             "microbatches": mean * m,
             "pipeline_communication": step.between_stages(k, hop, mean, full["pp"], full["vpp"], m),

@@ -335,11 +335,6 @@ OLDER: Mapping[str, str] = {
 
 UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
     "model.moe_grouped_gemm": (True, _always, "each expert is then a product of its own, with its own launches"),
-    "model.moe_pad_expert_input_to_capacity": (
-        False,
-        _always,
-        "experts then compute and hold their whole capacity, padding included",
-    ),
     "model.attention_backend": (
         "fused",
         lambda p: p.set.get("model.attention_backend") == "local",

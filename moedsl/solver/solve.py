@@ -15,7 +15,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from moedsl.cost import Cost, goodput
-from moedsl.cost.cases import CAPACITY
+from moedsl.cost.cases import CAPACITY, DROPLESS, Drops
 from moedsl.cost.goodput import Goodput, Local, Size, best_interval
 from moedsl.cost.memory import trained
 from moedsl.facts import common
@@ -237,8 +237,12 @@ def _kernels(problem: Problem) -> dict[str, Any]:
     # The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
     # its mask and its result (te pytorch/attention/dot_product_attention/backends.py:734, :748)
     unfused = p.sets.get("model.attention_backend") == "unfused"
+    dropped = p.sets.get("model.moe_expert_capacity_factor")
     return {
         **factors,
+        "drops": DROPLESS
+        if dropped is None
+        else Drops(float(dropped), p.sets.get(SWITCHES["drop_and_pad"][0]) is True),
         "wire": 1 - sum(p.sets.get(path) == "mxfp8" for path in _MXFP8_WIRE) / 8,
         "loss": decided["cross_entropy_fusion_impl"] if decided["cross_entropy_loss_fusion"] else "unfused",
         "fused_activation": bool(decided["bias_activation_fusion"]),
