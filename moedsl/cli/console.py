@@ -74,9 +74,11 @@ def variables(a: Namespace) -> dict[str, str]:
 
 
 def sources_of(path: str) -> dict[str, Source]:
-    """Return a file that is no program, for labels that point into it."""
-    file = Path(path)
-    return {path: Source(path, text_of(file))} if file.is_file() else {}
+    """Return a file that is no program, for labels that point into it; nothing if it is no text, so has no lines."""
+    try:
+        return {path: Source(path, text_of(Path(path)))}
+    except (OSError, UnicodeDecodeError):
+        return {}
 
 
 def program_of(path: str) -> reader.Read:
