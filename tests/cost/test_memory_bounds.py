@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from attrs import evolve
 from moedsl.bridge.verify.cases import devices
 from moedsl.compiler import load_stdlib
 from moedsl.cost import Cost, memory, parameters, pipeline, rows
-from moedsl.cost.estimate import FITS, NOT, TIGHT, Bounds, bounds
+from moedsl.cost.estimate import FITS, NOT, TIGHT, Bounds, bounds, chance
 from moedsl.cost.rows import complete
 from moedsl.facts.axes import AXES, BY_NAME
 from tests.helpers import bridge_process
@@ -446,3 +447,12 @@ def test_padded_experts_compute_and_keep_their_whole_capacity() -> None:
     assert abs(one.estimate.memory.peak_gib / routed.estimate.memory.peak_gib - 1) < 0.01
     assert two.estimate.memory.peak_gib > 1.2 * one.estimate.memory.peak_gib
     assert two.estimate.step_time_s > 1.3 * one.estimate.step_time_s
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0, 1.7, 2.0, 2.6, 4.0, 4.5])
+def test_the_chance_to_run_out_is_that_of_a_triangle(limit: float) -> None:
+    """Against drawing from it: memory from 1 over 2 to 4."""
+    spares = dict(zip(("low", "best", "high"), limit - np.array([1.0, 2.0, 4.0]), strict=True))
+    cost = Mock(spare=lambda row, case: [spares[case]])
+    drawn = np.random.default_rng(0).triangular(1, 2, 4, 100_000)
+    assert abs(chance(cost, {}) - np.mean(drawn > limit)) < 0.01
