@@ -243,7 +243,7 @@ _ENDED = re.compile(r"srun: error: (?P<node>\S+): task (?P<rank>\d+): (?P<end>.+
 
 
 def first_failure(experiment: Experiment, job: Job, said: Sequence[str]) -> Failure | None:
-    """Return the failure of the rank that failed first, by the ranks' own reports, else by srun's messages in `said`.
+    """Return the first rank's failure, by the ranks' own reports, else by srun's messages in `said`.
 
     None if no rank is known to have failed.
     """

@@ -58,7 +58,7 @@ def sequential(tasks: Sequence[Task]) -> list[Task]:
 
 
 def following(first: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
-    """Return all tasks; those of `tasks` that wait for no other start only after all in `first` have succeeded."""
+    """Return all tasks; any of `tasks` that waits for no other starts only after all in `first` have succeeded."""
     names = tuple(task.name for task in first)
     return [*first, *(task if task.after else evolve(task, after=names, whatever=False) for task in tasks)]
 

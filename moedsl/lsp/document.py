@@ -36,7 +36,7 @@ class Analysis:
     module: ast.Module | None
     """None if the text is refused or nested too deeply; with errors, the statements that parse."""
     library: Library
-    """Everything that the file may name: the stdlib, its own declarations, and those of the files that it uses."""
+    """Everything that the file may name: declared in the stdlib, in itself or in a file that it uses."""
     programs: tuple[Program, ...]
     """Empty if the check found an error."""
     diagnostics: tuple[Diagnostic, ...]
@@ -57,7 +57,7 @@ class Solved:
     plans: tuple[Plan, ...]
     """The plans; empty if no layout is legal."""
     diagnostics: tuple[Diagnostic, ...]
-    """Diagnostics of solving and planning, without those of parse and check."""
+    """What solving and planning found; `Analysis.diagnostics` has what parse and check found."""
 
 
 @frozen(slots=False, eq=False)

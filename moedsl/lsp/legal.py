@@ -32,7 +32,7 @@ class Value:
 def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Value]:
     """Return the values of an axis: those that the phase tries and every other word, the legal ones first.
 
-    `said` has the code of each axis that the text pins but the program does not yet.
+    `said` maps each axis that the text pins, and the program not yet, to its code.
     """
     pins = {**p.pins, **{a: Pin(a, code, p.spans["hardware"]) for a, code in said.items()}}
     pins.pop(axis, None)

@@ -1,6 +1,6 @@
 """Explain the runs of a source as JSON: some values, the whole plan, or why no layout fits.
 
-A value is an axis, a let, a price, a setting of a rule or of the run, a field of the recipe, or a size of the run. Its
+A value is an axis, a let, a price, a rule's or the run's setting, a field of the recipe, or a size of the run. Its
 explanation has its origin, the rules that read it, and the effect of each alternative.
 """
 

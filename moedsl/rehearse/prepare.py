@@ -144,7 +144,7 @@ def find_config(hf: str, family: str) -> Path | Diagnostic:
 
 def _of(folder: Path, family: str) -> dict[str, Any] | None:
     """Read the configuration of `family` in a folder: its config.json, or the language model's part of it; None if
-    neither is of that family."""
+    neither belongs to that family."""
     try:
         whole = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

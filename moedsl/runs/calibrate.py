@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 
 @frozen
 class Fit:
-    """The fitted constants, and the names of those that the runs moved by more than a tenth of their spread."""
+    """The fitted constants; `moved` names each that the runs moved by more than a tenth of its spread."""
 
     constants: Constants
     moved: tuple[str, ...]

@@ -126,7 +126,7 @@ def times(attempt: Attempt) -> tuple[float, float] | None:
 
 
 def trained(attempt: Attempt, until: float = math.inf) -> float:
-    """Return the seconds of all steps of an attempt, or of those until an iteration."""
+    """Return the seconds of an attempt's steps, all or until an iteration."""
     starts = [origin(attempt), *(s.iteration for s in attempt)]
     return sum(s.seconds * (s.iteration - a) for a, s in zip(starts, attempt, strict=False) if s.iteration <= until)
 

@@ -143,7 +143,7 @@ def _folders(folder: Path, names: Iterable[str]) -> list[Path]:
 
 
 def write_temporary(path: Path, data: bytes, mode: int | None = None) -> Path:
-    """Write data to a hidden file next to a path, to be renamed to it; the default mode is that of a new file."""
+    """Write data to a hidden file next to a path, to be renamed to it; by default with the mode of a new file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

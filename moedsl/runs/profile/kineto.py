@@ -130,7 +130,7 @@ class _Events:
             raise Malformed("an event has a time, a thread or a correlation that is none") from None
 
     def _add(self, event: Mapping[str, Any]) -> Spans | None:
-        """Add an event to its columns, and return these; None if the event is of no use."""
+        """Add an event to its columns, and return these; None if the report does not need it."""
         stated = event.get("args")
         args: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
         guessed = "cuda_runtime" if "correlation" in args else "cpu_op"

@@ -143,7 +143,7 @@ def _fixes(r: Json, chosen: Chosen, plan: Plan, theirs: Seconds, mine: Mapping[s
     """Estimate the fixes that the rules know for the largest loss, from the measured step; None if they know none.
 
     Each part's predicted change is scaled by the part's measured over predicted seconds, so a part that took no time
-    gains nothing. A part that the trace cannot tell, or that a fix adds, is scaled by those of the whole step.
+    gains nothing. A part that the trace cannot tell, or that a fix adds, is scaled like the whole step.
     """
     wall = r["largest_loss"]
     fix = plan.walls.fixes.get(wall)

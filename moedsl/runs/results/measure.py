@@ -227,7 +227,7 @@ def calibration_lines(pairs: Sequence[tuple[Plan | None, Json]]) -> str:
 
 BATCH, RESTART, STARTS, FLOPS, PEAK = "batch", "restart", "starts", "flops", "peak"
 UNFIT = (BATCH, STARTS, FLOPS, PEAK)
-"""The contradictions that make the figures those of several runs, or of another run."""
+"""The contradictions after which the figures belong to several runs, or to another run."""
 APART = 1.3
 """If two counts of FLOPs per token differ by at least this ratio, they are from different runs."""
 LINES = 10

@@ -221,7 +221,7 @@ def known(cost: Cost, layouts: Sequence[Codes], measured: Sequence[Tried]) -> Kn
 def parts(cost: Cost, cols: uncertainty.Columns, steps: Floats) -> Floats:
     """Return a row for each layout: each machine constant's share of the step, and the log of the step.
 
-    The distance of two layouts is that of their rows, so no list has to say which axes matter.
+    Two layouts are as far apart as their rows, so no list has to say which axes matter.
     """
     moves = dict.fromkeys(cost.hardware.constants.known, uncertainty.NUDGE)
     return np.column_stack([uncertainty.slopes(cost, cols, steps, moves), np.log(steps)])
