@@ -378,7 +378,7 @@ def _last_error(block: bytes) -> int | None:
         if found < 0:
             return None
         start = block.rfind(b"\n", 0, found) + 1
-        if not _NOISE.search(block, start, max(found + 1, block.find(b"\n", found))):
+        if not _NOISE.search(block, start, _end(block, found)):
             return start
         last = {w: block.rfind(w, 0, start) if at >= start else at for w, at in last.items()}
     return None
