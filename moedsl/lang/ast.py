@@ -166,7 +166,9 @@ class SeqStmt(NumberStmt): ...
 
 
 @frozen
-class BatchStmt(NumberStmt): ...
+class BatchStmt(NumberStmt):
+    near: bool = False
+    """Whether the solver may take a near batch: ``batch near 1024``."""
 
 
 @frozen

@@ -199,7 +199,7 @@ RULES: dict[str, Rule] = {
     "model_stmt": _model,
     "hardware_stmt": _pick(ast.HardwareStmt, 1, 3),
     "seq_stmt": _pick(ast.SeqStmt, 1),
-    "batch_stmt": _pick(ast.BatchStmt, 1),
+    "batch_stmt": lambda b, c: ast.BatchStmt(c[-1], b.span(c), len(c) > 2),
     "micro_batch_stmt": _pick(ast.MicroBatchStmt, 1),
     "precision_stmt": _pick(ast.PrecisionStmt, 1),
     "task_stmt": _pick(ast.TaskStmt, 1),

@@ -138,7 +138,8 @@ class _Reader:
             words["precision"] = "fp8_blockwise"  # a law may refuse this format
         adapter = options.read_adapter(trained, task is not None and task.value.id == "peft", found)
         parts: dict[str, Any] = {
-            **words, "gpus": gpus, "seq": seq or 0, "batch": batch, "data": corpus, "samples": samples, "vlm": frozen,
+            **words, "gpus": gpus, "seq": seq or 0, "batch": batch,
+            "batch_near": batch if (b := draft.of(ast.BatchStmt)) and b.near else None, "data": corpus, "samples": samples, "vlm": frozen,
             "adapter": adapter, "sets": sets, "hub_weights": hub_weights, "target": target,
             "allows": statements.read_allows(draft.allows, self.rules, found), "sweep": self._sweep(),
             "pipeline_layout": statements.read_layout(
