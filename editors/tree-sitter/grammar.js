@@ -229,7 +229,12 @@ module.exports = grammar({
       $.use_decl,
     ),
 
-    hardware_decl: $ => seq(scanned($._hardware_word, 'hardware'), $.name, $._facts),
+    hardware_decl: $ => seq(
+      scanned($._hardware_word, 'hardware'),
+      $.name,
+      optional(seq(scanned($._from_word, 'from'), $.name)),
+      $._facts,
+    ),
 
     model_decl: $ => seq(scanned($._model_word, 'model'), $.name, $._facts),
 

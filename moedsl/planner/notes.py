@@ -12,7 +12,7 @@ from moedsl.planner.advice import idle_advice, unheeded
 from moedsl.planner.checkpoints import lost
 from moedsl.planner.uneven import uneven
 from moedsl.rules.check.program import Program
-from moedsl.rules.evaluators import holds, names
+from moedsl.rules.evaluators import holds
 from moedsl.rules.stdlib import RuleId
 from moedsl.solver.problem import Problem
 from moedsl.solver.solve import INTERVAL, PAYS, Chosen, Saving, saving

@@ -72,7 +72,7 @@ def near_batches(gpus: int, batch: int, micro: int = 1, within: float = AROUND) 
 
 
 def smaller_counts(h: Hardware, gpus: int) -> Iterator[int]:
-    """Yield the largest numbers of GPUs below `gpus`, and not below half, that have smaller odd factors: 2**k, 3 * 2**k."""
+    """Yield the largest 2**k and 3 * 2**k below `gpus`, and not below half, if their odd factor is smaller."""
     for factor in (1, 3):
         n = factor << max(0, ((gpus - 1) // factor).bit_length() - 1)
         if factor < odd_part(gpus) and gpus <= 2 * n < 2 * gpus and (n % h.gpus_per_node == 0 or n < h.gpus_per_node):
