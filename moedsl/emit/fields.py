@@ -389,7 +389,7 @@ SECTIONS = (
                 lambda w: _SMS[w.policy.dispatcher],
                 lambda w: w.policy.dispatcher in _SMS and w.has(_NUM_SMS),
             ),
-            Row("dispatcher", "model.moe_expert_rank_capacity_factor", _const(CAPACITY), _budgeted, _BUDGET),
+            Row("dispatcher", "model.moe_expert_rank_capacity_factor", lambda w: CAPACITY[w.policy.routing], _budgeted, _BUDGET),
             *(
                 Row(
                     "dispatcher",
@@ -490,7 +490,7 @@ SECTIONS = (
             Row("cuda_graph", "rerun_state_machine.check_for_nan_in_loss", lambda w: not _whole_graph(w)),
             Row("cuda_graph", "ddp.check_for_nan_in_grad", lambda w: not _whole_graph(w)),
             # bridge perf_recipes/qwen/common.py:36
-            Row("cuda_graph", "model.moe_expert_rank_capacity_factor", _const(CAPACITY), _paged),
+            Row("cuda_graph", "model.moe_expert_rank_capacity_factor", lambda w: CAPACITY[w.policy.routing], _paged),
             Row("cuda_graph", "model.moe_paged_stash", _const(True), _paged),
             Row("cuda_graph", "model.moe_paged_stash_buffer_size_factor_cuda", _const(STASH), _paged),
             Row("cuda_graph", "model.moe_paged_stash_buffer_size_factor_cpu", _const(1.0), _paged),
