@@ -34,8 +34,10 @@ def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
     if p.batch_near is None or p.sweep is not None:
         return found
     gpus = p.gpus if isinstance(found, NoLayout) else found.problem.gpus
+    if gpus is None:
+        return found
     pin = p.pins.get("micro_batch")
-    for n in near_batches(gpus, p.batch_near, pin.code if pin else 1, NEAR)[-MOST:] if gpus else ():
+    for n in near_batches(gpus, p.batch_near, pin.code if pin else 1, NEAR)[-MOST:]:
         progress(f"trying a batch of {n}")
         other = plan_for(evolve(p, batch=n), gpus)
         if other.solution.rows and (isinstance(found, NoLayout) or speed(other) > speed(found)):

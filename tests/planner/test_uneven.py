@@ -27,7 +27,9 @@ def test_no_count_is_worse_than_a_smaller_one_without_a_word(model: str, gpus: i
     found = [d for d in diagnosed(RUN.format(model, gpus, 1024)) if d.id == "plan.fewer_gpus"]
     assert found or not here or best <= 1.1 * here
     for d in found:
-        fewer, gain = re.match(r"`gb300 x (\d+)` trains ([\d.]+)x", d.message).groups()
+        said = re.match(r"`gb300 x (\d+)` trains ([\d.]+)x", d.message)
+        assert said
+        fewer, gain = said.groups()
         assert float(gain) == pytest.approx(speed(model, int(fewer)) / here, abs=0.006)
         assert [fix.text for fix in d.fixes] == [f"gb300 x {fewer}"]
 
