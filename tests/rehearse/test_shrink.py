@@ -206,8 +206,8 @@ def test_an_uneven_layout_stays_uneven(text: str) -> None:
 
 
 @pytest.mark.parametrize(("parts", "pp", "small"), table_of("rehearse", "a hybrids stages keep their kinds of layer"))  # fmt: skip
-def test_a_hybrids_stages_keep_their_kinds_of_layer(parts: list[str], pp: int, small: list[str]) -> None:
-    assert segments(parts, pp) == small
+def test_a_hybrids_stages_keep_their_kinds_of_layer(parts: tuple[str, ...], pp: int, small: tuple[str, ...]) -> None:
+    assert segments([*parts], pp) == [*small]
 
 
 @pytest.mark.bridge
