@@ -38,7 +38,20 @@ def inside(hw: Hardware, size: Floats, stride: Floats) -> Floats:
 def ring(hw: Hardware, size: Floats, stride: Floats) -> Floats:
     """Return a ring's bytes/s: NVLink inside a domain; across domains, every local member adds its own network port."""
     local = inside(hw, size, stride)
-    return hw.constants.ring * np.where(local >= size, hw.nvlink, np.minimum(hw.nvlink, hw.network * local))
+    network = port(hw, size, stride, local) * local
+    return hw.constants.ring * np.where(local >= size, hw.nvlink, np.minimum(hw.nvlink, network))
+
+
+def port(hw: Hardware, size: Floats, stride: Floats, local: Floats | float = 1.0) -> Floats | float:
+    """Return a network port's bytes/s in a ring with `local` ranks in each NVLink domain.
+
+    Between racks, the rings of all groups that are below the same leaf switches share their uplinks: `stride` groups
+    with `local` ports each.
+    """
+    if not hw.rack_gpus or hw.oversubscription == 1:
+        return hw.network
+    sent = np.minimum(stride * local, hw.rack_gpus) / hw.rack_gpus
+    return hw.network / np.where(size * stride > hw.rack_gpus, np.maximum(1.0, hw.oversubscription * sent), 1.0)
 
 
 def latency(hw: Hardware, size: Floats, stride: Floats) -> Floats:
@@ -67,6 +80,9 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int, wire: float = 1.0) -> Flo
     network = hw.network * picked(k.by("network", DISPATCHER), t["dispatcher"])
     network = np.where(once, network, np.minimum(network, k.network_ceiling))
     start = np.where(domains > 1, k.exchange_start_network, k.exchange_start * (ep > 1))
+    if hw.rack_gpus:  # the share of what leaves a domain that leaves the rack too, through its uplinks
+        outside = np.maximum(0.0, 1 - hw.rack_gpus / (ep * etp)) / np.maximum(1 - local / ep, 1e-9)
+        network = network / np.maximum(1.0, hw.oversubscription * np.minimum(outside, 1.0))
     seconds = np.maximum(near * payload / nvlink, far * payload / network) + start
     return seconds + payload * m.topk * (etp - 1) / ring(hw, etp, np.ones_like(etp))
 
@@ -178,7 +194,8 @@ def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int)
     """Estimate the seconds to send one microbatch's hidden state to the next chunk on another stage; its gradient takes
     as long."""
     moved = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * m.hidden * 2.0
-    band = (hw.nvlink if gpus <= hw.nvlink_domain else hw.network) * hw.constants.ring
+    stages = t["pp"] * 1.0
+    band = (hw.nvlink if gpus <= hw.nvlink_domain else port(hw, stages, gpus / stages)) * hw.constants.ring
     return np.where(t["pp"] > 1, moved / band, 0.0)
 
 

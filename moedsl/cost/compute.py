@@ -510,7 +510,7 @@ def host_tower(m: Model, hw: Hardware, t: Table, learns: bool) -> Floats:
 
 def slower(hw: Hardware) -> float:
     """Return the host's time per launch relative to the host for which launches are stated."""
-    return hw.constants.host_grace if hw.host == "grace" else 1.0
+    return (hw.constants.host_grace if hw.host == "grace" else 1.0) / hw.host_speed
 
 
 def idle(m: Model, hw: Hardware, t: Table) -> ByKind:
