@@ -154,7 +154,7 @@ def _of(folder: Path, family: str) -> dict[str, Any] | None:
     text = whole.get("text_config")
     if isinstance(text, dict) and text.get("model_type") == family:
         named = [name.replace("ForConditionalGeneration", "ForCausalLM") for name in whole.get("architectures", ())]
-        return {**text, "architectures": named}
+        return {**text, "architectures": text.get("architectures") or named}
     return whole if whole.get("model_type") == family else None
 
 
@@ -233,7 +233,7 @@ def _listed(rule: object, value: Any, m: Model, config: Mapping[str, Any]) -> di
         case of.Leading():
             said = {rule.key: value, rule.listed: of.listed_mlps(value, m.layers)}
         case of.Pattern() if value:
-            kinds = {letter: kind for kind, letter in of.LETTERS.items()}
+            kinds = {letter: kind for kind, letter in reversed([*of.LETTERS.items()])}  # the first names
             said = {rule.word: value, rule.listed: [kinds[letter] for letter in value]}
         case _:
             return {}
