@@ -61,7 +61,7 @@ def _line(a: Argument, known: Values) -> Line | None:
     path, value = _SPELLED[a.dest](known) if a.dest in _SPELLED else _stated(a, known)
     if not path or value is None:
         return None
-    value = _TYPES.get(value, value) if isinstance(value, str) else value
+    value = table.DTYPES.get(value, value) if isinstance(value, str) else value
     if a.type == "int" and isinstance(value, float) and value.is_integer():
         value = int(value)
     default = a.default[0] if isinstance(a.default, list) and len(a.default) == 1 else a.default
@@ -76,10 +76,6 @@ def _stated(a: Argument, known: Values) -> tuple[str, Any]:
     same = [p for p, v in a.fields.items() if v == SAME]
     same.sort(key=lambda p: (p.rpartition(".")[2] != a.dest, p.startswith("optimizer.")))
     return next(((p, known[p]) for p in (*same, a.named) if known.get(p) is not None), ("", None))
-
-
-_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-"""Megatron-LM's words for dtypes (megatron/training/arguments.py:1038)."""
 
 
 def _function(gated: bool, name: str) -> Callable[[Values], tuple[str, Any]]:

@@ -14,6 +14,8 @@ from attrs import field, frozen
 
 from moedsl.facts import fields
 
+DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
+"""Megatron-LM's words for dtypes (megatron/training/arguments.py:1038)."""
 SAME = "="
 """In place of a field's value: that of the argument."""
 

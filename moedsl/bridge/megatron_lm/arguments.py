@@ -286,7 +286,6 @@ def of_log(text: str, file: str) -> Call | None:
 
 
 _CHUNKS = "--num-virtual-stages-per-pipeline-rank"
-_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
 
 
 def printed(text: str) -> Any:
@@ -299,5 +298,5 @@ def printed(text: str) -> Any:
     if isinstance(value, list):
         return [printed(v) if isinstance(v, str) else v for v in value]
     if isinstance(value, str) and value.startswith("torch."):
-        return _DTYPES.get(value[6:], value)
+        return megatron_arguments.DTYPES.get(value[6:], value)
     return value.rpartition(".")[2] if isinstance(value, str) and re.fullmatch(r"[A-Z]\w+\.\w+", value) else value

@@ -33,7 +33,7 @@ LARGEST = 64 << 20
 _SECTIONS = ("model", "optimizer", "ddp", "train", "scheduler", "checkpoint", "dist", "logger", "rng", "tokenizer",
              "validation", "rerun_state_machine", "profiling", "mixed_precision", "dataset")  # fmt: skip
 """The sections that a run of Megatron-LM fills."""
-_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "uint8"}
+_DTYPES = {word: dtype for dtype, word in megatron_arguments.DTYPES.items()}
 _LAUNCHER = re.compile(r"(MASTER|NODE|RANK|LOCAL|WORLD|SLURM|NNODES|GPUS|PYTHONPATH|PATH$|LD_|CUDA_VISIBLE|HOME|\d)")
 """Variables that say where the ranks are and not how they compute."""
 FREE = ("str",)
