@@ -114,7 +114,7 @@ def recipe(call: Call, gpu: str | None, world: int | None, library: Library) -> 
 
 def machines(target: str, gpu: str | None, world: int | None, library: Library) -> tuple[Hardware, int] | Diagnostic:
     """Return the GPUs of a run's own file and their number, or why they are unknown."""
-    hardware = library.gpu(gpu)[0] if gpu in library.hardware else None
+    hardware = library.gpu(gpu)[0] if gpu and gpu in library.hardware else None
     if gpu and hardware is None:
         from moedsl.bridge.verify.cases import unknown
 
