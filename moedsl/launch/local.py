@@ -73,9 +73,9 @@ def gpus() -> int:
 def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
     """Report secrets that this shell lacks, if the job inherits its environment.
 
-    Over ssh, the job inherits the login node's environment instead.
+    Over ssh, the job inherits the login node's environment instead; on Kubernetes, the keys of a Secret.
     """
-    inherits = cluster.executor == "slurm" and cluster.tunnel == "local"
+    inherits = cluster.executor == "local" or (cluster.executor == "slurm" and cluster.tunnel == "local")
     missing = [n for n in cluster.secrets if inherits and not os.environ.get(n)]
     if not missing:
         return []

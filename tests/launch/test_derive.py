@@ -133,8 +133,10 @@ def test_arguments_of_srun_and_sbatch() -> None:
 
 def test_what_the_cluster_states_replaces_an_argument() -> None:
     on = slurm("h100", 'srun_args ["--mpi=none", "--cpu-bind=verbose"]; request gres; sbatch { comment "x y" }')
-    said = executors.slurm_arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
+    made = launch(plan("h100", 16, {"ep": 8}), on)
+    said = executors.slurm_arguments(made, on)
     assert said["srun_args"] == ["--mpi=none", "--cpu-bind=verbose"]
+    assert [(s.name, s.text) for s in made.srun] == [("mpi", "none"), ("cpu-bind", "verbose")]
     assert said["gres"] == "gpu:8" and "gpus_per_node" not in said
     assert said["additional_parameters"] == {"comment": "x y"}
 

@@ -331,7 +331,7 @@ def test_a_home_that_cannot_be_used_is_said(
 def test_a_local_dry_run_is_the_script(capsys: Capture) -> None:
     assert main(["run", "-e", ROW, "--dryrun", "--json"]) == 0
     (text,) = json.loads(capsys.readouterr().out)["files"].values()
-    assert "torch.distributed.run --standalone --nproc-per-node=16" in text
+    assert "torch.distributed.run --standalone --nnodes=1 --nproc-per-node=16" in text
     ours = word(sys.executable)  # need not be the first python3 of PATH, which may lack Bridge
     assert f'\n{ours} "$MOEDSL_FILES/preflight.py"' in text
     assert f"\nexec {ours} -P -m torch" in text
