@@ -121,6 +121,18 @@ def rate(value: Any) -> float | None:
     return float(n) if n > 0 else None
 
 
+def size(value: Any) -> float | None:
+    """Read an amount of memory above 0, in bytes."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit in ("GB", "TB", "GiB", "TiB") else 0
+    return float(n) if n > 0 else None
+
+
+def ratio(value: Any, least: float = 0.0) -> float | None:
+    """Read a number above 0 without a unit, and at least `least`."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit is None else 0
+    return float(n) if n > 0 and n >= least else None
+
+
 def set_of_words(value: Any) -> frozenset[str] | None:
     """Read a list of words; None if it is empty."""
     words = [i.id for i in value.items if isinstance(i, ast.Name)] if isinstance(value, ast.List) else []
