@@ -84,7 +84,7 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
     rest = evolve(p, sets={path: value for path, value in sets.items() if path not in against})
     broken = [*_overwritten(rest, asked, values, decided), *_broken(rest, plan, laws(library), values, layout)]
     yield from broken
-    said = {*(n for n, _, _ in costly), *against, *OLDER}
+    said = {*(n for n, _, _ in costly), *others, *OLDER}
     spans = {label.span for d in broken for label in d.labels}
     left = {path: v for path, v in sets.items() if path not in said and p.spans[path] not in spans}
     yield from over_rules(evolve(p, sets=left), layout)
@@ -104,7 +104,7 @@ def over_rules(p: Program, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
         if rule is None or rule.id.startswith(tuple(free_rules())):
             continue
         derived = evaluate(rule.expr, layout)
-        if normalise(path, derived) != normalise(path, value):
+        if (derived or value) and normalise(path, derived) != normalise(path, value):  # none is 0, or off
             said = {"path": path, "derived": axes.show(derived), "rule": rule.id, "because": rule.because}
             yield warning("plan.set_over_rule", p.spans[path], cites=rule.cites, fixes=_drop(p, path), **said)
 

@@ -87,7 +87,7 @@ def _contrary(path: str, expr: Any, env: Any) -> Any:
     if isinstance(value, bool):
         return not value
     listed = [v for v in choices(accepted(fields()[path])) if v not in (value, None)]
-    return listed[0] if listed else 2 * value + 1
+    return listed[-1] if listed else 2 * value + 1
 
 
 def test_every_free_rule_is_there() -> None:
