@@ -307,10 +307,12 @@ def test_what_comes_after_the_kept_script_is_to_run_it(run_file: Write, capsys: 
 # ---------------------------------------------------------------- the command
 
 
-def test_what_is_derived_is_shown_with_its_rules(run_file: Write, capsys: Capture) -> None:
+def test_what_is_derived_is_shown_with_its_rules(run_file: Write, capsys: Capture, monkeypatch: Patch) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
     file = run_file("cluster lab { executor slurm; hardware h100; secrets [HF_TOKEN] }")
     assert main(["run", file, "--cluster", "--dryrun"]) == 0
-    out = capsys.readouterr().out
+    out, told = capsys.readouterr()
+    assert told.startswith("warning[launch.unset_secret]: cluster lab needs the secrets HF_TOKEN")
     for said in ("nodes=2", "[std.launch.nodes]", "CUDA_DEVICE_MAX_CONNECTIONS=", "[std.environment.", "HF_TOKEN"):
         assert said in out.partition("==> ")[0]
     assert "#SBATCH --nodes=2" in out
