@@ -83,7 +83,10 @@ def _run(
             found += (d for j in before for d in preflight.hub_refusals(str(j.plan.hub_weights), None, cluster))
         if a.dryrun:  # asks neither Bridge nor the cluster
             if not a.no_preflight:
-                found += [*preflight.unmounted([j.plan for j in made], cluster), *local.missing_secrets(cluster, dryrun=True)]
+                found += [
+                    *preflight.unmounted([j.plan for j in made], cluster),
+                    *local.missing_secrets(cluster, dryrun=True),
+                ]
         elif a.no_preflight:
             found.append(preflight.SKIPPED)
         else:
