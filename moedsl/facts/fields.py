@@ -43,9 +43,15 @@ def versions() -> tuple[str, ...]:
 
 
 @cache
+def table(name: str) -> Any:
+    """Return one of the tables beside this file: NAME.json."""
+    return json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@cache
 def data(version: str = LATEST) -> Mapping[str, Any]:
     """Return a Bridge version's data (tools/bridge_fields.py); raise FileNotFoundError for one not in `versions()`."""
-    found = json.loads((DATA / f"bridge_fields_{version}.json").read_text(encoding="utf-8"))
+    found = table(f"bridge_fields_{version}")
     return found if version == LATEST else with_differences(found, data())
 
 
@@ -138,7 +144,7 @@ def lookup(path: str, version: str = LATEST) -> Field | None:
 @cache
 def checked() -> Mapping[str, Mapping[str, Any]]:
     """Return the text fields that NVIDIA's code compares with a fixed list of words: path -> {words, cite}."""
-    return json.loads((DATA / "words_checked.json").read_text(encoding="utf-8"))
+    return table("words_checked")
 
 
 def accepted(field: Field) -> str:
@@ -153,6 +159,18 @@ def unknown_word(path: str, value: Any) -> str | None:
     field = lookup(path)
     listed = field is not None and "Literal[" in accepted(field) and value is not None
     return refused(accepted(field), value) if field and listed else None
+
+
+def no_text_of(path: str, value: Any) -> str | None:
+    """Describe the values that a field accepts if this is a text that it does not: "8" for 8, or "None" for null.
+
+    Objects are written by their names, so the texts of their fields are not judged.
+    """
+    field = lookup(path)
+    if field is None or not isinstance(value, str) or not all(_kind(k) for k in alternatives(accepted(field))):
+        return None
+    takes = refused(accepted(field), value)
+    return takes if refused(accepted(field), f"torch.{value}") else None
 
 
 _SPLIT = re.compile(r"^(?:Optional|Union)\[(.*)\]$")
