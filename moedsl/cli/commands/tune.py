@@ -70,7 +70,7 @@ def _propose(a: Namespace, done: Sequence[tuple[Plan, Tried]], notes: Sequence[s
     if a.run is not None:
         base = _varied(console.program_of(a.run))
         if base.source.name.endswith(console.IMPORTED):  # its pins are what ran, and no wish
-            base = _varied(run_file.of_plan(base.plan))
+            base = _varied(loop.of_plan(base.plan))
     else:
         fastest = proposals.best([t for _, t in done])
         plan = next(plan for plan, t in done if fastest is None or t is fastest)
