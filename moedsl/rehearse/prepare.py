@@ -16,7 +16,7 @@ from attrs import asdict, evolve, frozen
 
 from moedsl.bridge.importer import layers as of
 from moedsl.bridge.importer.families import FAMILIES
-from moedsl.bridge.importer.rules import Alike, Flag, HeadDim, Int, OfWindows, Product, Unbuilt
+from moedsl.bridge.importer.rules import Alike, Else, Flag, HeadDim, Int, OfWindows, Product, Unbuilt
 from moedsl.bridge.recipe_words import literal
 from moedsl.bridge.verify import environments
 from moedsl.bridge.verify.cases import Device
@@ -197,6 +197,8 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out[rule.key] = value
             case HeadDim():
                 out["head_dim"] = value
+            case Else():
+                out[rule.stated.key] = value
             case of.Length() if rule.count in out:
                 out[rule.count] = value
             case _:
