@@ -265,6 +265,8 @@ class Hardware:
     """The power, W, of the GPU for which the peaks were first stated; 0 is `watts`."""
     host: str = "x86"
     """The processor that launches: x86 or grace."""
+    host_memory: float = 0.0
+    """Bytes of host memory in a node; 0 is unknown."""
     sources: Mapping[str, str] = field(factory=dict)
     """The source of each fact, by fact name."""
 
@@ -307,6 +309,8 @@ class Site:
     """Network adapters of a node, each with a leaf switch of its own."""
     chain: bool = False
     """Whether a long run is a chain of jobs."""
+    host_memory: float = 0.0
+    """Bytes of host memory in a node; 0 is the hardware's."""
 
 
 _M = "model."

@@ -176,13 +176,13 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     """Return `config` with the facts of `m`, each in the field from which `moedsl models add` reads it.
 
     Then the fields that follow from these are set: the object with the shape of windowed layers, keys that repeat
-    another one, and the width of a latent head, from which Bridge takes the rotary part (bridge
+    another one, the rotated part of a head, and the width of a latent head, from which Bridge takes the rotary part (bridge
     models/glm_moe_dsa/glm5_bridge.py:120).
     """
     family = FAMILIES[m.family]
     own = config["text_config"] if family.language else config
     unbuilt = {c.key for c in family.only if isinstance(c, Unbuilt)}  # they may count the layers
-    out = {key: value for key, value in own.items() if key not in unbuilt}
+    out = {key: value for key, value in own.items() if key not in unbuilt and not key.endswith("_token_id")}
     for fact, rule in family.facts.items():
         value = getattr(m, fact)
         match rule:
@@ -207,6 +207,8 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     shape = {"head_dim": m.head_dim, **{rule.inner: value for rule, value in windows.items()}}
     out |= {rule.key: {"attention_type": rule.kind, **shape} for rule in windows}
     out |= {c.key: out[c.other] for c in family.only if isinstance(c, Alike) and c.key in out}
+    if "rotary_dim" in own:
+        out["rotary_dim"] = own["rotary_dim"] * m.head_dim // own["head_dim"]
     if "qk_head_dim" in own:
         out["qk_head_dim"] = m.qk_nope_dim + m.qk_rope_dim
     return {**config, "text_config": out} if family.language else out

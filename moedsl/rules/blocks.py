@@ -117,7 +117,12 @@ def share(value: Any) -> float | None:
 
 def rate(value: Any) -> float | None:
     """Read a rate above 0, in bytes/s."""
-    n = number(value) if isinstance(value, ast.Number) and value.unit in ("GB/s", "TB/s") else 0
+    return quantity(value, "GB/s", "TB/s")
+
+
+def quantity(value: Any, *units: str) -> float | None:
+    """Read a number above 0 with one of the units."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit in units else 0
     return float(n) if n > 0 else None
 
 

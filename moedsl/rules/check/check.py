@@ -81,7 +81,7 @@ def check(
         if p is not None:
             diagnostics += chain(
                 suspicious.without_weights(p), suspicious.continued(p), suspicious.frozen_at_random(p),
-                suspicious.of_another_model(p, library),
+                suspicious.of_another_model(p, library), suspicious.import_in_one_node(p, site),
                 suspicious.wrong_file(p), overrides.misplaced(p), overrides.derived(p), suspicious.batch_of_tokens(p),
                 suspicious.memory_in_bytes(p), suspicious.bandwidth_of_no_gpu(p, library),
                 suspicious.rate_not_stated(p, library), suspicious.capability_of_another_arch(p, library),

@@ -161,6 +161,8 @@ class Cluster:
     """The size of /dev/shm in Kubernetes notation (64Gi)."""
     storage_write: float = _fact("rate", 0.0)
     """Write rate of the shared file system for all nodes of a job together: ``200 GB/s``; 0 means the calibration's."""
+    host_memory: float = _fact("bytes", 0.0)
+    """Host memory of a node: ``4 TB``; 0 means the hardware's."""
     gpu_mtbf_days: int = _fact("whole", 0)
     """Mean days of training per GPU between failures that end the job; 0 means the calibration's."""
     most_lost_minutes: int = _fact("whole", 0)
@@ -173,7 +175,8 @@ class Cluster:
     def site(self) -> Site:
         """Return what a plan reads from the cluster."""
         times = 86400.0 * self.gpu_mtbf_days, 60.0 * self.most_lost_minutes
-        return Site(self.storage_write, *times, self.local_disk, self.nodes_per_rack, self.rails, self.chain)
+        facts = self.local_disk, self.nodes_per_rack, self.rails, self.chain, self.host_memory
+        return Site(self.storage_write, *times, *facts)
 
 
 def kinds() -> dict[str, Kind]:

@@ -238,6 +238,9 @@ _VALUES = {
     "flag": blocks.Kind(lambda e: e.value if isinstance(e, ast.Bool) else blocks.switch(e), "is on or off"),
     "whole": blocks.Kind(lambda e: blocks.whole(e, 1_000_000), "must be a whole number of at least 1"),
     "rate": blocks.Kind(blocks.rate, "must be a rate above 0, such as 200 GB/s"),
+    "bytes": blocks.Kind(
+        lambda e: blocks.quantity(e, "GB", "GiB", "TB", "TiB"), "must be an amount above 0, such as 2 TB"
+    ),
 }
 """The forms that are not text."""
 
@@ -248,7 +251,7 @@ def _at(e: ast.FactEntry) -> Span:
 
 _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
     "word": _Reader.word,
-    **dict.fromkeys(("flag", "whole", "rate"), _Reader.value),
+    **dict.fromkeys(("flag", "whole", "rate", "bytes"), _Reader.value),
     "names": _Reader.names,
     "variables": _Reader.variables,
     **dict.fromkeys(("selector", "annotations", "interfaces", "resources"), _Reader.selector),
