@@ -176,8 +176,8 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     """Return `config` with the facts of `m`, each in the field from which `moedsl models add` reads it.
 
     Then the fields that follow from these are set: the object with the shape of windowed layers, keys that repeat
-    another one, the rotated part of a head, and the width of a latent head, from which Bridge takes the rotary part (bridge
-    models/glm_moe_dsa/glm5_bridge.py:120).
+    another one, the rotated part of a head, and the width of a latent head, from which Bridge takes the rotary part
+    (bridge models/glm_moe_dsa/glm5_bridge.py:120).
     """
     family = FAMILIES[m.family]
     own = config["text_config"] if family.language else config

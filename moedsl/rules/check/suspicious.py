@@ -137,9 +137,10 @@ def import_in_one_node(p: Program, site: Site) -> Iterator[Diagnostic]:
     has, least = site.host_memory or p.hardware.host_memory, 2 * unique(p.model)  # in BF16
     if p.hub_weights is None or not 0 < has < 2 * least:
         return
-    sizes = {name: f"{value / 1e12:,.2f}" for name, value in (("least", least), ("most", 2 * least), ("has", has))}
+    lower, upper, of_node = (f"{value / 1e12:,.2f}" for value in (least, 2 * least, has))
+    told = {"hub": p.hub_weights, "gpu": p.hardware.name, "least": lower, "most": upper, "has": of_node}
     cites = ("bridge models/conversion/auto_bridge.py:1389",)
-    yield warning("check.import_memory", p.spans["weights"], hub=p.hub_weights, gpu=p.hardware.name, **sizes, cites=cites)
+    yield warning("check.import_memory", p.spans["weights"], **told, cites=cites)
 
 
 def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
