@@ -1,8 +1,8 @@
-"""Write what the arguments of older releases of Megatron-LM differ in from the newest to moedsl/facts/megatron_flags.json.
+"""Write the differences of older releases' arguments of Megatron-LM to moedsl/facts/megatron_flags.json.
 
 usage: .venv/bin/python tools/make_megatron_flags.py [FILE]     needs `moedsl targets add` of each older release
-Shape: {core: {"only": {flag: [dest, default]}, "lacks": [flag], "defaults": {flag: default}}}, asked of the parser of each
-release in a process of its own.
+Shape: {core: {"only": {flag: [dest, default]}, "lacks": [flag], "defaults": {flag: default}}}, against the newest. The
+parser of each release is asked in a process of its own.
 """
 
 import argparse
