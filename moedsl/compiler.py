@@ -24,7 +24,7 @@ from moedsl.rules.check import statements, suspicious
 from moedsl.rules.check.check import check
 from moedsl.rules.check.program import Program
 from moedsl.rules.library import Library
-from moedsl.solver import infeasible, solve
+from moedsl.solver import counts, infeasible, solve
 from moedsl.solver.solve import Chosen, Progress
 from moedsl.support import limits
 from moedsl.support.diagnostics import Diagnostic, error, suggest, warning
@@ -165,7 +165,8 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tupl
         if len(before) < [*statements.PHASES.values()].index(p.phase):
             return (), []  # an earlier phase has no layout
         if before:
-            p = evolve(p, gpus=before[0].problem.gpus)
+            taken = {} if p.batch_near is None else {"batch": before[0].problem.global_batch, "batch_near": None}
+            p = evolve(p, gpus=before[0].problem.gpus, **taken)
         if p.phase == "profile":  # keep the layout that scale chose, under the rules of the profile phase
             scale = before[-1]
             compiled = solve.solve(p, scale.problem.gpus, keep=0, must_fit=scale.must_fit)
@@ -179,7 +180,7 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tupl
 
 def choose(p: Program, progress: Progress) -> tuple[Chosen | None, list[Diagnostic]]:
     """Choose the best layout with its notes, or explain why there is none."""
-    solved = solve.choose(p, progress)
+    solved = counts.choose(p, progress)
     if isinstance(solved, Chosen):
         return solved, notes(solved)
     progress("no layout fits: searching for the conflict")

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-from moedsl.facts.calibration import first_guess
 from moedsl.runs.measured_runs import Measured
 
 TEXTS = Path(__file__).parents[1] / "stdlib/calibration/missed_goals.txt"
@@ -53,9 +52,6 @@ def figures(runs: Sequence[Measured], sources: Mapping[str, str]) -> dict[str, s
     for precision in ("mxfp8", "bf16"):
         some = [r for r in runs if (r.model, r.precision) == ("gpt_oss_120b", precision)]
         said[f"gpt_oss_120b_{precision}"] = f"{np.median([r.predicted() / (r.tokens or 0) for r in some]) - 1:+.0%}"
-    for arch in ("blackwell", "hopper"):
-        stated = next(r.cost.hardware.constants for r in runs if r.arch == arch)
-        said[f"skew_{arch}"], said["skew_first"] = f"{stated.skew:g}", f"{first_guess(stated).skew:g}"
     return said
 
 

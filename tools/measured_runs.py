@@ -272,7 +272,7 @@ def _run(r: dict[str, Any], known: dict[str, dict[str, Any]]) -> str | None:
     run = r.get("run") or READ.get(r["id"])
     if run is None:
         return None
-    run = run.replace("pin ", MLPERF.get(r["model_key"], "") + "pin ", 1)
+    run = run.replace("pin ", MLPERF.get(r["model_key"], "") + _stated(r) + "pin ", 1)
     run = re.sub(r"precision \w+", f"precision {STATED[r['precision']]}", run)
     if not _captures(r) and not r["cuda_graph"]:
         graphs = "none" if r["overlap_ep_a2a"] else "[moe_router, moe_preprocess]"

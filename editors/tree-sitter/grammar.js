@@ -62,6 +62,7 @@ module.exports = grammar({
     $._effect_word,
     $._of_word,
     $._from_word,
+    $._near_word,
     $._first_word,
     $._x_word,
     $._in_word,
@@ -133,7 +134,7 @@ module.exports = grammar({
 
     seq_stmt: $ => seq(scanned($._seq_word, 'seq'), $.number),
 
-    batch_stmt: $ => seq(scanned($._batch_word, 'batch'), $.number),
+    batch_stmt: $ => seq(scanned($._batch_word, 'batch'), optional(scanned($._near_word, 'near')), $.number),
 
     micro_batch_stmt: $ => seq(scanned($._micro_batch_word, 'micro_batch'), $.number),
 
@@ -228,7 +229,12 @@ module.exports = grammar({
       $.use_decl,
     ),
 
-    hardware_decl: $ => seq(scanned($._hardware_word, 'hardware'), $.name, $._facts),
+    hardware_decl: $ => seq(
+      scanned($._hardware_word, 'hardware'),
+      $.name,
+      optional(seq(scanned($._from_word, 'from'), $.name)),
+      $._facts,
+    ),
 
     model_decl: $ => seq(scanned($._model_word, 'model'), $.name, $._facts),
 

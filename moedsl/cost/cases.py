@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from moedsl.cost.rows import Floats
 from moedsl.facts.calibration import Constants
@@ -20,8 +20,9 @@ from moedsl.facts.calibration import Constants
 STASH = 1.2
 """Size of a whole-iteration graph's paged stash relative to what the experts save at the mean, whatever the routing
 (core transformer/moe/paged_stash.py:599)."""
-CAPACITY = 1.5
-"""Size of the experts' buffers in such a graph relative to their size at the mean."""
+CAPACITY = {"balanced": 1.5, "natural": 4.0}
+"""Size of the experts' buffers in such a graph relative to their size at the mean, by routing: that of NVIDIA's recipes
+(bridge perf_recipes/qwen/common.py:36), and of MLPerf's runs under natural routing."""
 LOSSES = ("te", "native", "unfused")
 """Cross-entropy implementations: Transformer Engine's, Megatron-Core's fused one, and Megatron-Core's unfused one."""
 
@@ -42,7 +43,7 @@ class Case:
     loss: Amount
     """Bytes for each logit: the logit itself and the loss's intermediates."""
     same_rank: Flag = False
-    """Whether one rank is the fullest in every layer; otherwise the excess over n layers grows with sqrt(n)."""
+    """Whether a rank has the same share in every layer; otherwise the excess over n layers grows with sqrt(n)."""
     transposes: Flag | None = None
     """Whether a per-tensor FP8 weight keeps its transpose; None means the GPU's default."""
     together: Flag = False
@@ -50,7 +51,7 @@ class Case:
     captured: Amount = 0.0
     """Share of the layers not at work whose graphs hold two microbatches under expert overlap."""
     stash: float = STASH
-    capacity: float = CAPACITY
+    capacity: float = CAPACITY["balanced"]
     unfused: bool = False
     """Whether gated activation functions run as separate kernels (`bias_activation_fusion` off)."""
     scores: float = 0.0
@@ -58,6 +59,27 @@ class Case:
     accumulates: bool = True
     """Whether weight gradients are accumulated into Megatron's gradient buffer (`gradient_accumulation_fusion`)."""
 
+
+@frozen
+class Drops:
+    """What an expert keeps of its tokens."""
+
+    factor: float = np.inf
+    """`moe_expert_capacity_factor`: tokens beyond this share of an expert's mean are dropped."""
+    pads: bool = False
+    """`moe_pad_expert_input_to_capacity`: each expert's tokens are padded to `factor`."""
+
+    def kept(self, share: ArrayLike) -> Floats:
+        """Return the tokens that a rank's experts keep or pad, relative to the mean; `share` without a factor."""
+        return np.minimum(np.inf if self.pads else share, self.factor)
+
+    @property
+    def least(self) -> float:
+        """The least of `kept` under natural routing: if tokens are spread over the experts exponentially."""
+        return float(self.kept(1 - np.exp(-self.factor)))
+
+
+DROPLESS = Drops()
 
 Change = Mapping[str, float | bool]
 
@@ -76,6 +98,10 @@ BALANCED = "forced balancing draws experts at random: tens of thousands of token
 NATURAL = (
     "1.0 to 1.5 times the mean on the fullest rank: in a published run with an untrained router (H100, EP 8), hot "
     "ranks held 72.9 GiB and rank 0 peaked at 66.3 GB; the difference is about half of what its experts save"
+)
+DROPPED = (
+    "an expert keeps at most moe_expert_capacity_factor times its mean, padded or not; without padding it keeps less "
+    "if others are chosen more often"
 )
 WORKSPACES = (
     "cuBLAS has a workspace for each handle and stream, and Transformer Engine one for each stream of grouped "
@@ -106,13 +132,14 @@ class Cases:
     """natural or balanced."""
     loss: str
     """One of `LOSSES`."""
+    drops: Drops = DROPLESS
 
     @cached_property
     def best(self) -> Case:
         """Return the best case."""
         c = self.constants
         uneven, loss = getattr(c, f"uneven_{self.routing}"), getattr(c, f"loss_{self.loss}")
-        return Case(uneven, c.torch_other, c.dispatch_copies, loss)
+        return Case(self.drops.kept(uneven), c.torch_other, c.dispatch_copies, loss, same_rank=self.drops.pads)
 
     @property
     def unknowns(self) -> tuple[Unknown, ...]:
@@ -120,9 +147,12 @@ class Cases:
         balanced = self.routing == "balanced"
         names = (f"uneven_{self.routing}", "torch_other", "dispatch_copies", f"loss_{self.loss}")
         uneven, other, copies, loss = map(self.constants.ends, names)
-        fullest = {"imbalance": uneven["high"], "same_rank": not balanced}
+        low = uneven["low"] if balanced else min(uneven["low"], self.drops.least)
+        least = {"imbalance": float(self.drops.kept(low)), "same_rank": self.drops.pads or low < 1}
+        fullest = {"imbalance": float(self.drops.kept(uneven["high"])), "same_rank": self.drops.pads or not balanced}
+        routing = BALANCED if balanced else NATURAL if self.drops == DROPLESS else DROPPED
         return (
-            Unknown("routing", {"imbalance": uneven["low"]}, fullest, BALANCED if balanced else NATURAL),
+            Unknown("routing", least, fullest, routing),
             Unknown("workspaces", {"other": other["low"]}, {"other": other["high"]}, WORKSPACES),
             Unknown("dispatch copies", {"copies": copies["low"]}, {"copies": copies["high"]}, COPIES),
             Unknown("FP8 transposes", {"transposes": False}, {"transposes": True}, TRANSPOSES),

@@ -3,8 +3,8 @@
 Ranks are numbered with tp (etp for experts) fastest, then cp or ep, dp, pp (megatron/core/parallel_state.py). A group
 of n ranks at a stride is therefore in one NVLink domain if n x stride fits in it.
 
-If nothing balances the routing, one rank is the slowest: `Skew.fullest` estimates how many tokens reach the fullest of
-the ranks that share a layer's experts.
+Under natural routing one rank is the slowest: `Skew.fullest` estimates how many tokens reach the fullest of the ranks
+that share a layer's experts.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from moedsl.cost import blocks, formats
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
+from moedsl.cost.cases import DROPLESS, Drops
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Ints, Table, picked
 from moedsl.facts.axes import BY_NAME
@@ -37,7 +38,20 @@ def inside(hw: Hardware, size: Floats, stride: Floats) -> Floats:
 def ring(hw: Hardware, size: Floats, stride: Floats) -> Floats:
     """Return a ring's bytes/s: NVLink inside a domain; across domains, every local member adds its own network port."""
     local = inside(hw, size, stride)
-    return hw.constants.ring * np.where(local >= size, hw.nvlink, np.minimum(hw.nvlink, hw.network * local))
+    network = port(hw, size, stride, local) * local
+    return hw.constants.ring * np.where(local >= size, hw.nvlink, np.minimum(hw.nvlink, network))
+
+
+def port(hw: Hardware, size: Floats, stride: Floats, local: Floats | float = 1.0) -> Floats | float:
+    """Return a network port's bytes/s in a ring with `local` ranks in each NVLink domain.
+
+    Between racks, the rings of all groups that are below the same leaf switches share their uplinks: `stride` groups
+    with `local` ports each.
+    """
+    if not hw.rack_gpus or hw.oversubscription == 1:
+        return hw.network
+    sent = np.minimum(stride * local, hw.rack_gpus) / hw.rack_gpus
+    return hw.network / np.where(size * stride > hw.rack_gpus, np.maximum(1.0, hw.oversubscription * sent), 1.0)
 
 
 def latency(hw: Hardware, size: Floats, stride: Floats) -> Floats:
@@ -66,6 +80,9 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int, wire: float = 1.0) -> Flo
     network = hw.network * picked(k.by("network", DISPATCHER), t["dispatcher"])
     network = np.where(once, network, np.minimum(network, k.network_ceiling))
     start = np.where(domains > 1, k.exchange_start_network, k.exchange_start * (ep > 1))
+    if hw.rack_gpus:  # the share of what leaves a domain that leaves the rack too, through its uplinks
+        outside = np.maximum(0.0, 1 - hw.rack_gpus / (ep * etp)) / np.maximum(1 - local / ep, 1e-9)
+        network = network / np.maximum(1.0, hw.oversubscription * np.minimum(outside, 1.0))
     seconds = np.maximum(near * payload / nvlink, far * payload / network) + start
     return seconds + payload * m.topk * (etp - 1) / ring(hw, etp, np.ones_like(etp))
 
@@ -177,7 +194,8 @@ def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int)
     """Estimate the seconds to send one microbatch's hidden state to the next chunk on another stage; its gradient takes
     as long."""
     moved = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * m.hidden * 2.0
-    band = (hw.nvlink if gpus <= hw.nvlink_domain else hw.network) * hw.constants.ring
+    stages = t["pp"] * 1.0
+    band = (hw.nvlink if gpus <= hw.nvlink_domain else port(hw, stages, gpus / stages)) * hw.constants.ring
     return np.where(t["pp"] > 1, moved / band, 0.0)
 
 
@@ -209,30 +227,39 @@ def overlapped(t: Mapping[str, Ints], reduces: bool, gathers: bool) -> Floats | 
     return np.maximum((reduces * grad + gathers * sent) / (grad + sent), formats.fsdp(t))
 
 
+SPREAD_TOKENS = 16384
+"""The tokens of an expert group for which the constants `skew` and `straggling` are stated."""
+
+
 @frozen
 class Skew:
-    """How unevenly a router spreads the tokens over the ranks, and how wide they travel."""
+    """How unevenly a router spreads a microbatch's tokens over the ranks of an expert group (all zero: forced balance),
+    and how wide they travel."""
 
-    balanced: float
-    """Tokens on the fullest rank relative to the mean, if training balances the router; 1 if balance is forced."""
-    spread: float
+    luck: float
+    """Deviation of a rank's tokens, relative to their mean, from microbatch to microbatch: texts differ in the experts
+    that they need. It falls with the square root of the group's tokens, and is stated for `SPREAD_TOKENS`."""
+    taste: float
     """If nothing balances the router: the spread of the experts' token counts, relative to a router that picks the same
     experts for every token."""
     capacity: float
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
     wire: float = 1.0
     """Bytes of a token that NCCL EP sends, relative to BF16: the mean of a layer's four transfers."""
+    drops: Drops = DROPLESS
 
-    def fullest(self, m: Model, t: Table) -> Floats:
+    def fullest(self, m: Model, t: Table | Mapping[str, Ints], seq: int) -> Floats:
         """Return the tokens of the fullest rank relative to the mean, by row.
 
         A router that always picks the same experts gives them experts / topk times the mean, and the others none. With
-        n experts on a rank, the spread falls with sqrt(n); the fullest of r ranks is sqrt(2 ln r) deviations above the
-        mean. A captured iteration with a fuller rank than `capacity` runs again without its graph (core
-        transformer/moe/paged_stash.py:1150).
+        n experts on a rank, this spread falls with sqrt(n). The fullest of r ranks is sqrt(2 ln r) deviations above the
+        mean, and one rank is always at the mean. A captured iteration with a fuller rank than `capacity` runs again
+        without its graph (core transformer/moe/paged_stash.py:1150), so only runs whose router is balanced capture it.
         """
         ranks, same = t["ep"] * 1.0, m.experts / max(m.topk, 1)
-        one = self.spread * np.sqrt(max(same - 1, 0.0))
-        free = 1 + one * np.sqrt(2 * np.log(ranks) * ranks / max(m.experts, 1))
+        tokens = ranks * t["micro_batch"] * (seq / t["cp"]) / t["tp"]
+        kept = self.taste**2 * max(same - 1, 0.0) * ranks / max(m.experts, 1) * (1 - t["captured"])
+        spread = np.sqrt(self.luck**2 * SPREAD_TOKENS / tokens + kept)
         most = np.where(t["captured"] > 0, self.capacity, np.minimum(ranks, same))
-        return np.maximum(np.minimum(free, most), self.balanced)
+        fullest = np.minimum(1 + spread * np.sqrt(2 * np.log(ranks)), np.maximum(most, 1.0))
+        return self.drops.kept(fullest)

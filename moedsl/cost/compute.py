@@ -208,16 +208,18 @@ def work(
     adapter: Adapter | None = None,
     span: float = 0,
     rotates: bool = False,
+    fp8: tuple[bool, bool] = (False, False),
 ) -> Work:
     """Return the forward seconds of every part.
 
     `skew` is the fullest rank's routed tokens relative to the mean, `span` the tokens of a packed sample (0 for the
-    whole sequence), and `rotates` whether one kernel rotates queries and keys.
+    whole sequence), `rotates` whether one kernel rotates queries and keys, and `fp8` whether the products of (attention
+    itself, the output layer) run in 8 bits. Attention's exponentials are as many in 8 bits.
     """
     if m.windowed:
-        other = work(with_window(m), hw, t, seq, skew, adapter, span, rotates)
+        other = work(with_window(m), hw, t, seq, skew, adapter, span, rotates, fp8)
         changed = {f"window_{name}": getattr(other, name) for name in IN_WINDOW}
-        return evolve(work(without_window(m), hw, t, seq, skew, adapter, span, rotates), **changed)
+        return evolve(work(without_window(m), hw, t, seq, skew, adapter, span, rotates, fp8), **changed)
     split = t["micro_batch"] * (seq / t["cp"]) / t["tp"]
     k, rate, bf16, hbm = hw.constants, flops_rate(hw, t), hw.tflops["bf16"] * 1e12 * clock(hw), stream(hw)
     attention, up = attention_weights(m)
@@ -244,6 +246,7 @@ def work(
     else:
         width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim
         keys = (span or seq) if m.wide_heads else context(m, span or seq)  # separate kernels do not skip what is masked
+        width = width * hw.tflops["bf16"] / hw.tflops[hw.rate_of("fp8_current")] if fp8[0] else width
         pairs = np.zeros(t.rows) + keys * m.heads * (width + exponential)
         chosen = learned = np.zeros(t.rows)
     turned, turned_back = rotary(m, rotates)
@@ -277,7 +280,7 @@ def work(
         shared=split * m.shared_expert_hidden * (2 * block * shared / rate + (acted + cast) / hbm)
         + moved * block * m.shared_expert_hidden / tp,
         mtp=4 * split * m.hidden**2 / rate,
-        loss=split * m.vocab * (2 * m.hidden / (bf16 * k.gemm) + (8 + TANH * m.softcap) / hbm),
+        loss=split * m.vocab * (2 * m.hidden / (rate if fp8[1] else bf16 * k.gemm) + (8 + TANH * m.softcap) / hbm),
         vision=encoder,
         merger=projector,
     )
@@ -507,7 +510,7 @@ def host_tower(m: Model, hw: Hardware, t: Table, learns: bool) -> Floats:
 
 def slower(hw: Hardware) -> float:
     """Return the host's time per launch relative to the host for which launches are stated."""
-    return hw.constants.host_grace if hw.host == "grace" else 1.0
+    return (hw.constants.host_grace if hw.host == "grace" else 1.0) / hw.host_speed
 
 
 def idle(m: Model, hw: Hardware, t: Table) -> ByKind:

@@ -61,6 +61,9 @@ class Cost:
     """Whether one kernel applies a gated activation (`bias_activation_fusion`)."""
     fused_rotary: bool = True
     """Whether one kernel rotates queries and keys (`apply_rope_fusion`)."""
+    fp8: tuple[bool, bool] = (False, False)
+    """Whether (attention itself, the output layer) multiplies in 8 bits (`fp8_dot_product_attention`,
+    `fp8_output_proj`)."""
     scores: float = 0.0
     """Bytes that attention keeps for each score; fused kernels keep none."""
     accumulates: bool = True
@@ -71,10 +74,11 @@ class Cost:
     """Whether (gradient reduction, parameter gathering) overlaps with compute."""
     stash: float = cases.STASH
     """`moe_paged_stash_buffer_size_factor_cuda` of a captured iteration."""
-    capacity: float = cases.CAPACITY
+    capacity: float = cases.CAPACITY["balanced"]
     """`moe_expert_rank_capacity_factor` of a captured iteration, and of NCCL EP's receive buffers."""
     wire: float = 1.0
     """Bytes of a token that NCCL EP sends, relative to BF16: the mean of a layer's four transfers."""
+    drops: cases.Drops = cases.DROPLESS
     span: float = 0
     """Mean number of tokens of the packed sample that a token attends to; 0 means the whole sequence."""
 
@@ -86,7 +90,7 @@ class Cost:
     @cached_property
     def uncertain(self) -> cases.Cases:
         """Return the cases of the memory estimate."""
-        return cases.Cases(self.hardware.constants, self.routing, self.loss)
+        return cases.Cases(self.hardware.constants, self.routing, self.loss, self.drops)
 
     def layout_for(self, pp: int, vpp: int) -> Layout | None:
         """Return the pinned layout, or None if its chunks are not pp x vpp; without a pin, `pipeline.layout_for`'s."""
@@ -405,15 +409,14 @@ class Cost:
 
     @cached_property
     def _trained(self) -> memory.Trained:
-        return memory.trained(self.freeze, self.adapter, self.span, self.fused_rotary)
+        return evolve(memory.trained(self.freeze, self.adapter, self.span, self.fused_rotary), fp8=self.fp8)
 
     @cached_property
     def _skew(self) -> Skew:
         k, free = self.hardware.constants, not self.model.router_balanced
         if self.routing == "balanced":
-            return Skew(1.0, 0.0, self.capacity, self.wire)
-        balanced, spread = (1.0, k.skew_free) if free else (k.skew, 0.0)
-        return Skew(balanced, spread, self.capacity, self.wire)
+            return Skew(0.0, 0.0, self.capacity, self.wire, self.drops)
+        return Skew(k.skew, k.skew_free * free, self.capacity, self.wire, self.drops)
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
         """Return all columns, with a step's microbatches, how many of them fill the pipeline (`deep`), and whether a
@@ -472,6 +475,7 @@ class Cost:
         if self.routing != "balanced":
             tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
             waits = step.stragglers(self.hardware, mean, tokens, self.gpus / (ranks * full["pp"]), m)
+            waits *= (ranks > 1) & (self._skew.fullest(self.model, full, self.seq) < self.drops.factor)
         return {
             "microbatches": mean * m,
             "pipeline_communication": step.between_stages(k, hop, mean, full["pp"], full["vpp"], m),
@@ -577,6 +581,15 @@ def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) 
     spread = tuple(s for s in spread if s.least or s.most)
     unused = cost.hardware.constants.ends("torch_unused")["high"]
     return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown, unused)
+
+
+def chance(cost: Cost, row: Mapping[str, int]) -> float:
+    """Return the chance that a layout runs out of memory: all memory on the GPU is a triangle from its low case over
+    the best estimate to its high case."""
+    low, best, high = (-float(cost.spare(row, case)[0]) for case in ("low", "best", "high"))
+    if low >= 0 or high <= 0:
+        return float(low >= 0)
+    return high**2 / (high - low) / (high - best) if best <= 0 else 1 - low**2 / (high - low) / (best - low)
 
 
 def fits(cost: Cost, row: Mapping[str, int]) -> bool:

@@ -163,6 +163,8 @@ class Size:
     """Master copies and moments."""
     parameters: int
     """The number of saved parameters."""
+    learning: int = 0
+    """The number of those that are trained."""
 
     @property
     def total(self) -> float:
@@ -188,9 +190,9 @@ def size(m: Model, learns: Trained, optimizer: str = "adam", fsdp: bool = False,
             learning = sum(count for trains, count in parts if trains)
     kept = STATES.get(optimizer, ADAM) * FP32 + FP32
     if not state:
-        return Size(BF16 * every, 0.0, every)
+        return Size(BF16 * every, 0.0, every, learning)
     frozen_bytes = BF16 * (every - learning)
-    return Size(frozen_bytes + (0.0 if fsdp else BF16) * learning, kept * learning, every)
+    return Size(frozen_bytes + (0.0 if fsdp else BF16) * learning, kept * learning, every, learning)
 
 
 def write_rate(h: Hardware, gpus: int, storage: float = 0.0) -> float:

@@ -90,6 +90,8 @@ class Trained:
     """Mean number of tokens of the packed sample that a token attends to; 0 means the whole sequence."""
     rotates: bool = False
     """Whether one kernel rotates queries and keys."""
+    fp8: tuple[bool, bool] = (False, False)
+    """Whether the products of (attention itself, the output layer) run in 8 bits."""
 
     @property
     def passed(self) -> tuple[bool, bool]:
@@ -319,7 +321,7 @@ class OutsidePart:
 
 
 def outside_parts(
-    hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int, capacity: float = CAPACITY
+    hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int, capacity: float = CAPACITY["balanced"]
 ) -> list[OutsidePart]:
     """Return each part of the memory outside torch on a rank of a layout (axis to code); empty parts are left out."""
     # Count Megatron-Core's groups with more than one rank, and the peers of those that send from rank to rank

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from moedsl.cost import activations, adapters, blocks, communication, compute, formats, memory, parameters
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import ORDINARY, counted, either, kinds, with_experts, with_window
-from moedsl.cost.communication import Skew
+from moedsl.cost.communication import SPREAD_TOKENS, Skew
 from moedsl.cost.compute import Work
 from moedsl.cost.memory import Counts, Prices, StageMemory, Trained
 from moedsl.cost.parameters import Parameters, of_time
@@ -31,8 +31,6 @@ MICROBATCH = (
 """The parts of a stage's time in each microbatch."""
 ALONE = "alone"
 """Extra time of a microbatch that runs alone although expert overlap is on."""
-SPREAD_TOKENS = 16384
-"""The tokens of an expert group for which the constant `straggling` is stated."""
 STEP = ("data_communication", "optimizer")
 """The parts of a stage's time once per step."""
 PARTS = (*MICROBATCH, "pipeline_communication", "bubble", "stragglers", "step_overhead", *STEP)
@@ -55,8 +53,8 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     """Return seconds by part (`MICROBATCH` and `ALONE`) and feature of `parameters.of_time`, for each row of a `LAYER`
     table."""
     shape = t.narrow(SHAPE)
-    fullest = skew.fullest(m, shape)
-    w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span, learns.rotates)
+    fullest = skew.fullest(m, shape, seq)
+    w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span, learns.rotates, learns.fp8)
     busy = computed(m, hw.constants, shape, w, learns)
     # what is recomputed is priced once for each shape and recompute set
     keyed = Table({"shape": shape.inverse, "recompute": t["recompute"]}, shape.inverse).narrow(("shape", "recompute"))
@@ -312,7 +310,9 @@ def by_kind(
 ) -> dict[str, StepPrices]:
     """Return one microbatch's seconds by kind of work and feature; those of `KINDS` sum to the compute of
     `microbatch`."""
-    whole = compute.work(m, hw, shape, seq, skew.fullest(m, shape), learns.adapter, learns.span, learns.rotates)
+    whole = compute.work(
+        m, hw, shape, seq, skew.fullest(m, shape, seq), learns.adapter, learns.span, learns.rotates, learns.fp8
+    )
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}
     return {

@@ -157,6 +157,10 @@ def _budgeted(w: Planned) -> bool:
     return w.policy.dispatcher == "ncclep" and w.has("model.moe_ncclep_static_shape")
 
 
+def _capacity(w: Planned) -> float:
+    return CAPACITY[w.policy.routing]
+
+
 def _full(w: Planned) -> bool:
     return "full" in w.policy.recompute
 
@@ -389,7 +393,7 @@ SECTIONS = (
                 lambda w: _SMS[w.policy.dispatcher],
                 lambda w: w.policy.dispatcher in _SMS and w.has(_NUM_SMS),
             ),
-            Row("dispatcher", "model.moe_expert_rank_capacity_factor", _const(CAPACITY), _budgeted, _BUDGET),
+            Row("dispatcher", "model.moe_expert_rank_capacity_factor", _capacity, _budgeted, _BUDGET),
             *(
                 Row(
                     "dispatcher",
@@ -490,7 +494,7 @@ SECTIONS = (
             Row("cuda_graph", "rerun_state_machine.check_for_nan_in_loss", lambda w: not _whole_graph(w)),
             Row("cuda_graph", "ddp.check_for_nan_in_grad", lambda w: not _whole_graph(w)),
             # bridge perf_recipes/qwen/common.py:36
-            Row("cuda_graph", "model.moe_expert_rank_capacity_factor", _const(CAPACITY), _paged),
+            Row("cuda_graph", "model.moe_expert_rank_capacity_factor", _capacity, _paged),
             Row("cuda_graph", "model.moe_paged_stash", _const(True), _paged),
             Row("cuda_graph", "model.moe_paged_stash_buffer_size_factor_cuda", _const(STASH), _paged),
             Row("cuda_graph", "model.moe_paged_stash_buffer_size_factor_cpu", _const(1.0), _paged),

@@ -228,6 +228,7 @@ OTHER: Mapping[str, Back] = {
     "shapes": Back(lambda r: shapes(r.fields), tuple(field for field, _, _ in BY_FIELD)),
     "saves": Back(lambda r: r.get("checkpoint.save") is not None, ("checkpoint.save",)),
     "imports_weights": Back(lambda r: False),  # a recipe names a folder
+    "trained_params": Back(lambda r: 0),  # laws compare it with a node's memory, which a recipe does not know
     **{
         word: Back(partial(Configuration.get, name=field, otherwise=unset), (_MIXING if _MIXING in field else field,))
         for word, (field, unset) in SWITCHES.items()

@@ -335,11 +335,6 @@ OLDER: Mapping[str, str] = {
 
 UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
     "model.moe_grouped_gemm": (True, _always, "each expert is then a product of its own, with its own launches"),
-    "model.moe_pad_expert_input_to_capacity": (
-        False,
-        _always,
-        "experts then compute and hold their whole capacity, padding included",
-    ),
     "model.attention_backend": (
         "fused",
         lambda p: p.set.get("model.attention_backend") == "local",
@@ -356,11 +351,6 @@ UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
         "the model's last layer",
         lambda p: family(p.family).mtp == "other" and bool(p.set.get("model.mtp_num_layers")),
         "Bridge builds another kind of layer for the prediction of this family",
-    ),
-    "mixed_precision.fp8_dot_product_attention": (
-        False,
-        lambda p: p.policy.precision != "bf16",
-        "attention in FP8 has other kernels, with other rates",
     ),
     "ddp.num_distributed_optimizer_instances": (
         1,

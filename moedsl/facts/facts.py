@@ -265,10 +265,23 @@ class Hardware:
     """The power, W, of the GPU for which the peaks were first stated; 0 is `watts`."""
     host: str = "x86"
     """The processor that launches: x86 or grace."""
-    host_memory: float = 0.0
-    """Bytes of host memory in a node; 0 is unknown."""
+    host_speed: float = 1.0
+    """How fast the processor launches, relative to the one for which launches are calibrated."""
+    node_memory: float = 0.0
+    """Bytes of a node's host memory; 0 is unknown."""
+    rack_gpus: int = 0
+    """GPUs below the same leaf switches; 0 is unknown."""
+    oversubscription: float = 1.0
+    """Bytes/s of a rack's ports relative to those of its uplinks: 2 in a tree with 2:1."""
+    based_on: str = ""
+    """The machine of the library whose facts it takes (`from`), for rules that name machines; empty if none."""
     sources: Mapping[str, str] = field(factory=dict)
     """The source of each fact, by fact name."""
+
+    @property
+    def kind(self) -> str:
+        """The name by which rules know the machine."""
+        return self.based_on or self.name
 
     @property
     def transposes(self) -> bool:
@@ -293,7 +306,7 @@ class Hardware:
 
 @frozen
 class Site:
-    """The facts of a cluster that a plan reads."""
+    """The facts of a cluster that a plan reads, besides those that change its hardware."""
 
     storage_write: float = 0.0
     """Bytes/s that the shared file system accepts from all nodes of a job together."""
@@ -309,8 +322,6 @@ class Site:
     """Network adapters of a node, each with a leaf switch of its own."""
     chain: bool = False
     """Whether a long run is a chain of jobs."""
-    host_memory: float = 0.0
-    """Bytes of host memory in a node; 0 is the hardware's."""
 
 
 _M = "model."

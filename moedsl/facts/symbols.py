@@ -139,6 +139,7 @@ RUN: dict[str, Type] = {
     "shapes": Type("enum", SHAPES),
     "saves": FLAG,
     "imports_weights": FLAG,
+    "trained_params": NUMBER,
     "bridge_version": NUMBER,
     "torch_version": NUMBER,
     "te_version": NUMBER,
@@ -166,7 +167,7 @@ MODEL = (
     | {"model": TEXT, "has_vision": FLAG, "hybrid": FLAG}
     | VISION
 )
-HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
+HARDWARE = _facts(Hardware, ("name", "device", "based_on")) | {"hardware": TEXT}
 
 _AXIS_KINDS = {"int": NUMBER, "flag": FLAG}
 AXES: dict[str, Type] = {a.name: _AXIS_KINDS.get(a.kind) or Type(a.kind, a.words) for a in axes.AXES}
@@ -183,7 +184,7 @@ SAVES: dict[str, Type] = {"goodput": NUMBER, "save_steps": NUMBER, "local_save_s
 """Values of the chosen layout, only for `derive`: the share of a month spent training, the best number of steps between
 checkpoints and between saves to the nodes' own disks (0 if those do not pay), and the folder of the local saves."""
 
-BYTES = (*MEMORY, "memory", "visible", "torch_total", "host_memory")
+BYTES = (*MEMORY, "memory", "visible", "torch_total", "node_memory")
 """Names of amounts of memory."""
 RATES = ("hbm", "nvlink", "network", "host_link")
 """Names of rates in bytes/s."""

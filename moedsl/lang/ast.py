@@ -166,7 +166,9 @@ class SeqStmt(NumberStmt): ...
 
 
 @frozen
-class BatchStmt(NumberStmt): ...
+class BatchStmt(NumberStmt):
+    near: bool = False
+    """Whether the solver may take a near batch: ``batch near 1024``."""
 
 
 @frozen
@@ -384,7 +386,9 @@ class FactsDecl(Node):
 
 
 @frozen
-class HardwareDecl(FactsDecl): ...
+class HardwareDecl(FactsDecl):
+    base: Name | None = None
+    """The hardware whose facts this one takes where it states none: ``hardware ours from h200 { network 25 GB/s }``."""
 
 
 @frozen

@@ -158,7 +158,7 @@ def _declaration(word: str, body: str) -> Callable[[Any, str], str]:
 
 _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.SeqStmt: _words("seq", "{value}"),
-    ast.BatchStmt: _words("batch", "{value}"),
+    ast.BatchStmt: lambda n, _: f"batch {'near ' * n.near}{print_expr(n.value)}",
     ast.MicroBatchStmt: _words("micro_batch", "{value}"),
     ast.TaskStmt: _words("task", "{value}"),
     ast.PrecisionStmt: _words("precision", "{value}"),

@@ -146,6 +146,11 @@ def _named(cls: type[Any]) -> Rule:
     return lambda b, c: cls(c[1], _nodes(c[2:]), b.span(c))
 
 
+def _hardware(b: Builder, c: Sequence[Any]) -> ast.HardwareDecl:
+    base = c[3] if isinstance(c[3], ast.Name) else None
+    return ast.HardwareDecl(c[1], _nodes(c[4 if base else 2 :]), b.span(c), base)
+
+
 def _data(b: Builder, c: Sequence[Any]) -> ast.DataStmt:
     nodes = _nodes(c[1:])
     word = next((n for n in nodes if isinstance(n, ast.Name)), None)
@@ -199,7 +204,7 @@ RULES: dict[str, Rule] = {
     "model_stmt": _model,
     "hardware_stmt": _pick(ast.HardwareStmt, 1, 3),
     "seq_stmt": _pick(ast.SeqStmt, 1),
-    "batch_stmt": _pick(ast.BatchStmt, 1),
+    "batch_stmt": lambda b, c: ast.BatchStmt(c[-1], b.span(c), len(c) > 2),
     "micro_batch_stmt": _pick(ast.MicroBatchStmt, 1),
     "precision_stmt": _pick(ast.PrecisionStmt, 1),
     "task_stmt": _pick(ast.TaskStmt, 1),
@@ -225,7 +230,7 @@ RULES: dict[str, Rule] = {
     "binding": _pick(ast.Binding, 0, 2),
     **dict.fromkeys(("worth", "because", *_HELD, "confirm", "fix", "subject"), _CLAUSE),
     "cite": _pick(ast.Cite, 0, 1),
-    "hardware_decl": _named(ast.HardwareDecl),
+    "hardware_decl": _hardware,
     "model_decl": _named(ast.ModelDecl),
     "cluster_decl": _named(ast.ClusterDecl),
     "calibration_decl": _named(ast.CalibrationDecl),

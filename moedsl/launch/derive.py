@@ -41,7 +41,9 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
     found += more
     if hardware is None or any(d.is_error for d in found):
         return None, found
-    of = _names(plan, cluster, hardware, book)
+    of = _names(plan, cluster, cluster.machine(hardware), book)
+    if cluster.hardware and (own := library.gpu(cluster.hardware)[0]) is not None:
+        of["cluster.hardware"] = own.kind
     settings, variables = _apply(book.rules, of, found)
     if any(d.is_error for d in found):
         return None, found
@@ -90,7 +92,7 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
 def _names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[str, Any]:
     """Return the value of each name that a rule may use; a Bridge field that the run does not set is `UNSET`."""
     unset = dict.fromkeys(book.scope, UNSET)
-    facts = {n: getattr(hardware, n) for n in HARDWARE if hasattr(hardware, n)} | {"hardware": plan.hardware}
+    facts = {n: getattr(hardware, n) for n in HARDWARE if hasattr(hardware, n)} | {"hardware": hardware.kind}
     policy = {n: frozenset(v) if n in SETS else v for n, v in plan.policy.to_json().items()}
     towers = frozenset(n for n in VLM_WORDS if getattr(plan.policy, n))
     data = "mock" if plan.policy.data == "mock" else "real"

@@ -58,8 +58,7 @@ def judge(
     Both share one more pass over the space. If not `priced`, no advice is returned."""
     at, ranks = len(chosen.compiled.wishes), chosen.compiled.ranks
     # The plan's ranking keys with a step longer by NEAR, if the phase ranks by time first
-    by_time = ranks[0].is_price and ranks[0].needs <= {"score", "step_time"}
-    limit = (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if by_time else None
+    limit = (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if by_time(chosen.compiled) else None
     laws = chosen.compiled.advice + chosen.compiled.wishes if priced else ()
     unfollowed = {law.rule.id: law for law in laws if not law.rule.holds(env)}
     # a law that reads prices needs a limit: without one, the search prices every layout if none obeys the law
@@ -88,6 +87,11 @@ def judge(
         for r in (sure.rows[:1] if sure else ())
     ]
     return every, Certain(None if limit is None or chosen.fell_back else NEAR, found[0] if found else None)
+
+
+def by_time(c: Compiled) -> bool:
+    """Whether the run's phase ranks layouts by their step time first."""
+    return c.ranks[0].is_price and c.ranks[0].needs <= {"score", "step_time"}
 
 
 def reason(r: Rule) -> str:

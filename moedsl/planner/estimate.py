@@ -14,7 +14,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from moedsl.cost import Cost
-from moedsl.cost.estimate import Bounds, Spread
+from moedsl.cost.estimate import Bounds, Spread, chance
 from moedsl.cost.memory import KINDS, OutsidePart
 from moedsl.facts import axes
 from moedsl.facts.axes import AXES
@@ -105,6 +105,8 @@ class Faster(JsonForm):
     """Low case of all memory on the GPU."""
     upper_gib: float
     """High case of all memory on the GPU: more than the GPU has."""
+    chance: float
+    """Chance to run out of memory, as a share."""
     step_time_s: float
     against_plan: str
     statement: str
@@ -131,6 +133,8 @@ class Memory(JsonForm):
     verdict: str
     """FITS, TIGHT or DOES NOT FIT."""
     because: str
+    chance: float
+    """Chance to run out of memory, as a share: 0 if the plan FITS."""
     unknown: tuple[Range, ...]
     """Uncertain terms."""
     unused_gib: float
@@ -165,6 +169,7 @@ def memory_of(chosen: Chosen, row: Row, b: Bounds, certain: Certain | None, fast
         visible_gib=b.visible / GIB,
         verdict=b.verdict,
         because=b.because,
+        chance=chance(cost, row.codes),
         unknown=_ranges(b.spread),
         unused_gib=b.unused / GIB,
         outside=Outside(low / GIB, high / GIB, _ranges(b.outside)),

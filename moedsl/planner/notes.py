@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import gcd
 
 from attrs import evolve
 
@@ -11,12 +10,12 @@ from moedsl.cost import goodput
 from moedsl.lang import ast
 from moedsl.planner.advice import idle_advice, unheeded
 from moedsl.planner.checkpoints import lost
+from moedsl.planner.uneven import uneven
 from moedsl.rules.check.program import Program
-from moedsl.rules.evaluators import holds, names
+from moedsl.rules.evaluators import holds
 from moedsl.rules.stdlib import RuleId
-from moedsl.solver.conflicts import Size, nearby
 from moedsl.solver.problem import Problem
-from moedsl.solver.solve import INTERVAL, PAYS, Chosen, Saving, saving, solve
+from moedsl.solver.solve import INTERVAL, PAYS, Chosen, Saving, saving
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, note, warning
 from moedsl.support.text import counted, duration
 
@@ -26,7 +25,7 @@ def notes(c: Chosen) -> list[Diagnostic]:
     p = c.problem.program
     gpus = [smallest(p, c.problem.gpus)] if p.gpus is None else whole_nodes(p, p.gpus)
     about_run = [*tight(c), *gpus, *no_proxy(c.problem), *low_goodput(c)]
-    return [*about_run, *unheeded(c.compiled, c.solution.rows[0]), *uneven_batch(c), *unsaved(c), *idle_advice(c)]
+    return [*about_run, *unheeded(c.compiled, c.solution.rows[0]), *uneven(c), *unsaved(c), *idle_advice(c)]
 
 
 def whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
@@ -76,62 +75,6 @@ def unsaved(c: Chosen) -> list[Diagnostic]:
             "plan.unsaved", where, length=duration(seconds), takes=takes, help=ways if p.data == "mock" else ways[:1]
         )
     ]
-
-
-AROUND = 1.0
-"""Largest difference of a near batch from the run's, as a share: up to twice the batch."""
-WORTH = 1.05
-"""The note becomes a warning if a near batch gives at least this many times the tokens a second."""
-MOST = 3
-"""Number of near batches that are solved, the nearest first."""
-
-
-def uneven_batch(chosen: Chosen) -> list[Diagnostic]:
-    """Note that the batch limits data parallelism and a near batch allows more; warn if that batch is faster.
-
-    The largest dp of a batch is the greatest common divisor of its microbatches and the GPUs.
-    """
-    p, batch, gpus = chosen.problem.program, chosen.problem.global_batch, chosen.problem.gpus
-    micro = pin.code if (pin := p.pins.get("micro_batch")) is not None else 1
-    # The law that dp must divide the batch, if the run has it
-    law = next((w for w in chosen.compiled.laws if {"global_batch", "dp"} <= names(w.rule.expr)), None)
-    varied = (p.spans.get("sweep"), p.isolate.span if p.isolate else None)
-    stated = "batch" in p.spans and p.spans["batch"] not in varied
-    now, most = _replicas(chosen), gcd(batch // micro, gpus)
-    if law is None or not stated or now != most:
-        return []
-    # Near batches, the nearest first; try a farther one only if it allows still more replicas
-    every = nearby(chosen.compiled, Size("global_batch", "batch", batch, p.spans["batch"]))
-    near = [n for n in every if abs(n - batch) < AROUND * batch and n % micro == 0]
-    tried = list[int]()
-    for n in sorted(near, key=lambda n: (abs(n - batch), -gcd(n // micro, gpus))):
-        if (replicas := gcd(n // micro, gpus)) > most:
-            most, tried = replicas, [*tried, n]
-    buys, faster = dict[str, str](), list[int]()
-    for n in tried[:MOST]:
-        other = solve(p, gpus, keep=1, global_batch=n, must_fit=chosen.must_fit)
-        if other.solution.rows and (dp := _replicas(other)) > now:
-            gain = chosen.solution.rows[0].step_time / other.solution.rows[0].step_time * n / batch
-            buys[f"batch {n}"] = f"dp {dp} and {gain:.2f}x the tokens a second"
-            faster += [n] if gain >= WORTH else []
-    if not buys:
-        return []
-    parts = f"{batch // micro} microbatches of {micro}" if micro > 1 else f"{batch} sequences"
-    found = (warning if faster else note)(
-        "plan.uneven_batch",
-        f"the batch limits data parallelism to {now}, the greatest common divisor of {parts} and {gpus} GPUs",
-        p.spans["batch"],
-        help=tuple(Instead(f"write `batch {n}`", f"batch {n}") for n in faster),
-        because=law.rule.because,
-        cites=law.rule.cites,
-        values={"global_batch": batch} | buys,
-    )
-    return [found]
-
-
-def _replicas(c: Chosen) -> int:
-    codes = c.solution.rows[0].codes
-    return c.problem.gpus // (codes["tp"] * codes["cp"] * codes["pp"])
 
 
 LEAST = 0.5

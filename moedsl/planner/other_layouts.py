@@ -14,7 +14,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.cost import pipeline
-from moedsl.cost.estimate import verdict
+from moedsl.cost.estimate import chance, verdict
 from moedsl.facts import axes, recipes
 from moedsl.facts.recipes import LIKE, Shipped
 from moedsl.facts.units import GIB
@@ -130,7 +130,8 @@ def faster(chosen: Chosen, row: Row) -> Faster | None:
     low, high = ((cost.hardware.shown - float(cost.spare(other.codes, case)[0])) / GIB for case in ("low", "high"))
     gain = f"{other.step_time - row.step_time:+.2f} s, {against(other, row)}"
     peak = other.peak_memory / GIB
-    return Faster(other.changes(row.codes), peak, low, high, other.step_time, gain, "risk oom")
+    odds = chance(cost, other.codes)
+    return Faster(other.changes(row.codes), peak, low, high, odds, other.step_time, gain, "risk oom")
 
 
 def free_choices(chosen: Chosen, row: Row) -> dict[str, Row]:

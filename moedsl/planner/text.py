@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl.cost.estimate import NOT
+from moedsl.cost.estimate import NOT, TIGHT
 from moedsl.facts.axes import BY_NAME, pairs, show
 from moedsl.facts.common import COMMON
 from moedsl.planner import checkpoints, container, estimate, experiment, ladder, walls
@@ -64,6 +64,8 @@ def samples(p: Plan) -> list[str]:
     return [*lines, f"{held}; {share}", *lost]
 
 
+RARE, LARGE = 0.05, 0.05
+"""A chance to run out of memory below which a gain above this share of the step is worth a line at the top."""
 _OTHER_LENGTHS = ("train.train_samples", "train.num_epochs")
 
 
@@ -218,7 +220,9 @@ def _verdict(p: Plan, width: int) -> Iterator[str]:
     m, i = p.estimate.memory, p.estimate.interval
     parts = f"{m.upper_gib:.1f} in torch, {m.unused_gib:.1f} unused there, {m.outside.upper_gib:.1f} outside"
     worst = f"worst case {m.worst_gib:.1f} of {m.visible_gib:.1f} GiB: {parts}"
+    worst += f"; {odds(m.chance)} ends out of memory" * (m.verdict == TIGHT)
     yield _line(m.verdict, m.because if m.verdict == NOT else worst, width)
+    yield from _faster(p, width, first=True)
     if m.certain and m.certain.layout:
         safe = m.certain.layout
         yield _line("", f"nearest layout that FITS: {pairs(safe.changes)}, {safe.against_plan}", width)
@@ -309,7 +313,7 @@ def _priced(decisions: Sequence[Decision], width: int) -> Iterator[str]:
 
 def _others(p: Plan, width: int) -> Iterator[str]:
     """Show NVIDIA's own recipe, how to get its layout where that is faster, and a faster layout that may not fit."""
-    r, faster = p.shipped, p.estimate.memory.faster
+    r = p.shipped
     if r is not None:
         yield _line("NVIDIA", r.name, width)
         if r.step_time_s is None:
@@ -324,9 +328,26 @@ def _others(p: Plan, width: int) -> Iterator[str]:
                 text += "; `--like` takes it"
                 text += "" if p.phase == "throughput" else "; `throughput first` looks for the fastest"
         yield _line("", text, width)
-    if faster is not None:
-        gain = f"{faster.step_time_s:.2f} s a step with {pairs(faster.changes)}"
-        yield _line("Faster", f"{gain}; may not fit: `{faster.statement}` chooses it", width)
+    yield from _faster(p, width, first=False)
+
+
+def _faster(p: Plan, width: int, first: bool) -> Iterator[str]:
+    """Show a faster layout that may not fit: first on the page if its gain is large and its chance to run out small."""
+    f = p.estimate.memory.faster
+    if f is None:
+        return
+    saved = 1 - f.step_time_s / p.estimate.step_time_s
+    if first == (f.chance < RARE and saved > LARGE):
+        gain = f"{f.step_time_s:.2f} s a step with {pairs(f.changes)}"
+        risk = f"may not fit: {odds(f.chance)} ends out of memory"
+        yield _line("Faster", f"{gain}; {risk}; `{f.statement}` chooses it", width)
+
+
+def odds(chance: float) -> str:
+    """Print a chance as one run of several."""
+    if chance < 0.01:
+        return "less than 1 run of 100"
+    return f"about 1 run of {round(1 / chance)}" if chance <= 0.4 else f"about {round(10 * chance)} of 10 runs"
 
 
 def notes_text(notes: Notes, width: int) -> Iterator[str]:

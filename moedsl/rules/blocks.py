@@ -117,13 +117,20 @@ def share(value: Any) -> float | None:
 
 def rate(value: Any) -> float | None:
     """Read a rate above 0, in bytes/s."""
-    return quantity(value, "GB/s", "TB/s")
-
-
-def quantity(value: Any, *units: str) -> float | None:
-    """Read a number above 0 with one of the units."""
-    n = number(value) if isinstance(value, ast.Number) and value.unit in units else 0
+    n = number(value) if isinstance(value, ast.Number) and value.unit in ("GB/s", "TB/s") else 0
     return float(n) if n > 0 else None
+
+
+def size(value: Any) -> float | None:
+    """Read an amount of memory above 0, in bytes."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit in ("GB", "TB", "GiB", "TiB") else 0
+    return float(n) if n > 0 else None
+
+
+def ratio(value: Any, least: float = 0.0) -> float | None:
+    """Read a number above 0 without a unit, and at least `least`."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit is None else 0
+    return float(n) if n > 0 and n >= least else None
 
 
 def set_of_words(value: Any) -> frozenset[str] | None:

@@ -31,7 +31,7 @@ _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Constant, "unit"): tuple(CONSTANT_UNITS),
 }
 UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
-    **{(Hardware, name): ("GB", "GiB", "TB", "TiB") for name in ("memory", "visible", "torch_total", "host_memory")},
+    **{(Hardware, name): ("GB", "GiB", "TB", "TiB") for name in ("memory", "visible", "torch_total", "node_memory")},
     **{(Hardware, name): ("GB/s", "TB/s") for name in ("hbm", "nvlink", "network", "host_link")},
 }
 """The units that a fact may have, if it needs one."""
@@ -49,7 +49,7 @@ LETTERS = "M*E-"
 DELTA_NETS = ("qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
 """Families that Bridge builds with gated delta nets and experts (bridge models/qwen/qwen3_next_bridge.py:85,
 models/qwen/qwen35_bridge.py:61)."""
-_FILLED = {"name", "query_norm", "sources", "source", "constants"}
+_FILLED = {"name", "query_norm", "sources", "source", "constants", "based_on"}
 
 
 _FACTS_ELSEWHERE = {
@@ -300,14 +300,14 @@ def _failed(*asked: tuple[Any, str]) -> list[str]:
 
 
 def hardware(
-    decl: ast.HardwareDecl, reached: Callable[[str], tuple[Constants | None, list[Diagnostic]]]
+    decl: ast.HardwareDecl, reached: Callable[[str], tuple[Constants | None, list[Diagnostic]]], based_on: str = ""
 ) -> tuple[Hardware | None, list[Diagnostic]]:
     """Read the hardware of a declaration, with the source of each fact and its architecture's constants (`reached`)."""
     arch = next((e.value.id for e in decl.facts if e.name.id == "arch" and isinstance(e.value, ast.Name)), "")
     constants, wrong = reached(arch)
     found = [*wrong]
     sources = {e.name.id: cited(e) for e in decl.facts if e.cites}
-    filled = {"name": decl.name.id, "sources": sources, "constants": constants}
+    filled = {"name": decl.name.id, "sources": sources, "constants": constants, "based_on": based_on}
     made = read_facts(Hardware, "a hardware", decl.facts, filled, decl.name, found)
     if made is None:
         return None, found
@@ -317,6 +317,8 @@ def hardware(
     node, domain = made.gpus_per_node, made.nvlink_domain
     if zero:
         found.append(error("check.hardware:more", decl.name.span, hardware=made.name, facts=zero))
+    elif made.oversubscription < 1 or made.host_speed <= 0:
+        found.append(error("check.hardware:ratio", decl.name.span, hardware=made.name))
     elif max(node, domain) % min(node, domain):
         found.append(error("check.hardware:gpus", decl.name.span, hardware=made.name, node=node, domain=domain))
     return made, found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from moedsl.facts.calibration import Constants
 from moedsl.facts.facts import Hardware, Model
@@ -15,7 +15,7 @@ from moedsl.facts.releases import RENAMED_GPUS
 from moedsl.lang import ast, reader
 from moedsl.rules import declarations
 from moedsl.rules.rule import Collected
-from moedsl.support.diagnostics import Diagnostic, Label, error
+from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
 from moedsl.support.source import Source, Span, of_stdlib
 
 Parse = Callable[[Source], tuple[ast.Module | None, tuple[Diagnostic, ...]]]
@@ -88,7 +88,10 @@ class Library:
 
     def declared(self, model: str, hardware: str) -> str:
         """Return the text of the user's declarations that a run of this model and hardware needs."""
-        named = self.models[model], self.hardware[hardware]
+        named: list[ast.Item] = [self.models[model]]
+        while hardware in self.hardware and self.hardware[hardware] not in named:
+            named.append(self.hardware[hardware])
+            hardware = base.id if (base := self.hardware[hardware].base) else ""
         needed = [i.span for i in self.own if isinstance(i, ast.CalibrationDecl) or i in named]
         return "\n".join(self.sources[at.file].text[at.start : at.end] for at in needed)
 
@@ -111,7 +114,25 @@ class Library:
 
     def gpu(self, name: str) -> tuple[Hardware | None, list[Diagnostic]]:
         """Return the facts of declared hardware."""
-        return self.once("hardware", name, lambda: declarations.hardware(self.hardware[name], self.constants))
+        return self.once("hardware", name, lambda: self._gpu(name))
+
+    def _gpu(self, name: str) -> tuple[Hardware | None, list[Diagnostic]]:
+        decl, based_on, found = self.machine(name)
+        return (None, found) if found else declarations.hardware(decl, self.constants, based_on)
+
+    def machine(self, name: str) -> tuple[ast.HardwareDecl, str, list[Diagnostic]]:
+        """Return declared hardware with the facts that it takes `from` others, and the name of the last of them."""
+        decl, seen = self.hardware[name], [name]
+        while (base := decl.base) is not None:
+            if base.id in seen:
+                return decl, "", [error("check.circular:hardware", base.span, hardware=base.id)]
+            if base.id not in self.hardware:
+                help = suggest(base.id, [*self.hardware]) or None
+                return decl, "", [error("check.unknown_hardware", base.span, hardware=base.id, help=help)]
+            seen.append(base.id)
+            taken = facts_besides(decl.facts, self.hardware[base.id].facts)
+            decl = evolve(decl, base=self.hardware[base.id].base, facts=(*taken, *decl.facts))
+        return decl, seen[-1] if len(seen) > 1 else "", []
 
     def gpu_called(self, device: str) -> Hardware | None:
         """Return the GPU whose device name is the longest prefix of `device`, the name that torch.cuda reports.
@@ -133,6 +154,13 @@ class Library:
         if (kind, name) not in self.made:
             self.made[kind, name] = make()
         return self.made[kind, name]
+
+
+def facts_besides(own: Iterable[ast.FactEntry], base: Iterable[ast.FactEntry]) -> Iterator[ast.FactEntry]:
+    """Yield the facts of a machine that another one, with facts of its own, takes; other memory is shown otherwise."""
+    stated = {e.name.id for e in own}
+    stated |= {"visible", "torch_total"} if "memory" in stated else set()
+    return (e for e in base if e.name.id not in stated)
 
 
 def load(files: Iterable[Path], parse: Parse) -> Library:

@@ -9,6 +9,8 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from moedsl.cost import goodput
+from moedsl.cost.memory import trained
 from moedsl.cost.pipeline import pieces
 from moedsl.facts import axes, releases
 from moedsl.facts.common import batch_shapes as shapes
@@ -105,7 +107,7 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
         "model": p.model.name,
         "has_vision": v is not None,
         "hybrid": p.model.hybrid,
-        "hardware": p.hardware.name,
+        "hardware": p.hardware.kind,
         releases.BRIDGE: releases.as_number(p.target),
         "vision_heads": v.heads if v else 0,
         "vision_ffn_hidden": v.ffn_hidden if v else 0,
@@ -127,6 +129,7 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
         **{word: bool(p.sets.get(field, unset)) for word, (field, unset) in SWITCHES.items()},
         "saves": bool(p.sets.get("checkpoint.save", p.data != "mock")),
         "imports_weights": p.hub_weights is not None,
+        "trained_params": goodput.size(p.model, trained(p.vlm, p.adapter)).learning,
         "data": "mock" if p.data == "mock" else "real",
         "shapes": shapes(p.sets),
     }

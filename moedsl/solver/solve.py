@@ -15,6 +15,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from moedsl.cost import Cost, goodput
+from moedsl.cost.cases import CAPACITY, DROPLESS, Drops
 from moedsl.cost.goodput import Goodput, Local, Size, best_interval
 from moedsl.cost.memory import trained
 from moedsl.facts import common
@@ -227,20 +228,27 @@ def _kernels(problem: Problem) -> dict[str, Any]:
         rule = first_of(p.named("derive", name), env)
         derived = default if rule is None else evaluate(rule.expr, env)
         decided[name] = p.sets.get(f"model.{name}", derived)
-    factors = {name: float(p.sets[path]) for name, path in _FACTORS.items() if p.sets.get(path) is not None}
+    factors = {"capacity": CAPACITY[p.routing]} | {
+        name: float(p.sets[path]) for name, path in _FACTORS.items() if p.sets.get(path) is not None
+    }
     overlap = dict.fromkeys(_OVERLAP, p.model.vision is None)
     for section in ("ddp", "comm_overlap"):  # Bridge copies the second to the first for the distributed optimizer
         overlap |= {name: p.sets[path] for name in _OVERLAP if (path := f"{section}.{name}") in p.sets}
     # The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
     # its mask and its result (te pytorch/attention/dot_product_attention/backends.py:734, :748)
     unfused = p.sets.get("model.attention_backend") == "unfused"
+    dropped = p.sets.get("model.moe_expert_capacity_factor")
     return {
         **factors,
+        "drops": DROPLESS
+        if dropped is None
+        else Drops(float(dropped), p.sets.get(SWITCHES["drop_and_pad"][0]) is True),
         "wire": 1 - sum(p.sets.get(path) == "mxfp8" for path in _MXFP8_WIRE) / 8,
         "loss": decided["cross_entropy_fusion_impl"] if decided["cross_entropy_loss_fusion"] else "unfused",
         "fused_activation": bool(decided["bias_activation_fusion"]),
         "fused_rotary": bool(decided["apply_rope_fusion"]),
         "scores": (5.0 if p.sets.get("model.attention_dropout") else 2.0) if unfused else 0.0,
+        "fp8": tuple(0 not in problem.domains["precision"] and p.sets.get(path) is True for path in _FP8),
         "accumulates": p.sets.get("model.gradient_accumulation_fusion") is not False,
         "fp8_weights": p.sets.get(SWITCHES["fp8_weights"][0]),
         "overlap": tuple(map(bool, overlap.values())),
@@ -253,6 +261,7 @@ _FACTORS = {
 }
 _MXFP8_WIRE = ("model.moe_dispatch_fwd_dtype", "model.moe_combine_bwd_dtype")
 """Two of the four transfers of a layer, each of which MXFP8 halves."""
+_FP8 = ("mixed_precision.fp8_dot_product_attention", "model.fp8_output_proj")
 _OVERLAP = ("overlap_grad_reduce", "overlap_param_gather")
 
 

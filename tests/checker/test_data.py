@@ -323,7 +323,7 @@ def test_the_import_of_weights_is_compared_with_the_memory_of_a_node(run: str, l
     told = [d for d in found if d.id == "check.import_memory"]
     assert not [d for d in found if d.is_error]
     assert [f"at least {least} TB" in d.message for d in told] == ([True] if least else [])
-    more = "; cluster ours { executor slurm; hardware h100; host_memory 6 TB }"
+    more = "; cluster ours { executor slurm; hardware h100; node_memory 6 TB }"
     again = compile_source(Source("run.moe", run.replace("h200", "h100").replace("gb200", "h100") + more), "check")
     assert not [d for d in again.diagnostics if d.is_error or d.id == "check.import_memory"]
 

@@ -20,7 +20,9 @@ _POLICY = {
     "freeze_language": False,
 }  # fmt: skip
 _DECISION: dict[str, Any] = {"cite": [], "alternatives": [], "effect": "execution"}
-_MEMORY = dict.fromkeys(("peak_gib", "capacity_gib", "lower_gib", "upper_gib", "visible_gib", "unused_gib"), 0.0)
+_MEMORY = dict.fromkeys(
+    ("peak_gib", "capacity_gib", "lower_gib", "upper_gib", "visible_gib", "unused_gib", "chance"), 0.0
+)
 _TEXTS = {"covers": "", "verdict": "FITS", "because": ""}
 _OUTSIDE = {"lower_gib": 0.0, "upper_gib": 0.0, "parts": []}
 _RATES = ("step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "useful_share", "useful_tokens_per_s_per_gpu")

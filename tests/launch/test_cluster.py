@@ -32,7 +32,8 @@ def ids(text: str) -> list[str]:
 def test_every_fact_is_read() -> None:
     made = cluster(
         """executor slurm; default on; hardware gb200; gpus_per_node 4; nodes 64; topology off; numa off
-        nodes_per_rack 16; rails 4
+        nodes_per_rack 16; rails 4; network 50 GB/s; node_network 200 GB/s; oversubscription 2; nvlink_domain 36
+        host_speed 0.9; node_memory 1 TB
         rank_logs on; chain on; retries 2; requeue off; spare_nodes 1
         account proj_x; partition "batch-long"; qos normal; time "2-00:00:00"; job_name_prefix "x-y."; request gres
         launcher torchrun; container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre", "/data:/data:ro"]

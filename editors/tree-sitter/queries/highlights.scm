@@ -59,6 +59,7 @@
   "when"
   "of"
   "from"
+  "near"
   "first"
   "x"
 ] @keyword.modifier

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from moedsl.facts import axes
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import ALIASES, BUILTIN
+from moedsl.lang import ast
 from moedsl.lang.printer import print_expr
 from moedsl.rules import collect as rules
 from moedsl.rules import documents
@@ -22,6 +24,7 @@ from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.support.diagnostics import pages, suggest
 from moedsl.support.source import Source
+from moedsl.support.text import table
 
 LISTED = ("require", "prefer", "measured", "symptom", "effect")
 
@@ -61,6 +64,8 @@ def page(
     texts += (f"value {name} of the axis {a.name}\n  {a.doc}" for a in axes.AXES if name in a.words)
     if name in FUNCTIONS:
         texts.append(f"function {name}\n  {FUNCTIONS[name].doc}")
+    if id in library.hardware:
+        texts.append(_machine(library, id))
     if diagnostic := pages().get(id):
         texts.append(f"diagnostic {id}\n{textwrap.indent(diagnostic.text, '  ')}")
     if word := words().get(id.casefold()):
@@ -70,7 +75,7 @@ def page(
 
 def hint(id: str, library: Library) -> str:
     """Suggest similar names."""
-    everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages(), *words()]
+    everything = [*(r.id for r in known_rules(library)), *BUILTIN, *library.hardware, *FUNCTIONS, *pages(), *words()]
     return (
         " ".join(suggest(id, everything) or suggest(id.casefold(), [*words()]))
         or "`moedsl explain rules` lists the rules"
@@ -89,6 +94,24 @@ def _rule(r: Rule, sources: Mapping[str, Source]) -> str:
         lines.append(f"  carries: {c.says} ({d.title}, {c.where}; {d.dates(c)}){superseded}")
     strength = _WISH if r.kind == "require" and not r.is_std else _STRENGTH[r.kind]
     return "\n".join([*lines, f"  declared at {r.span.file}:{line}", f"  {strength}"])
+
+
+def _machine(library: Library, name: str) -> str:
+    """Format each fact of a machine with its source."""
+    decl, base, found = library.machine(name)
+    cited = ("; ".join(f"{c.kind.id} {c.where.value}" for c in e.cites) for e in decl.facts)
+    rows = [(e.name.id, _fact(e.value), said) for e, said in zip(decl.facts, cited, strict=True)]
+    lines = [f"hardware {name}" + f", as {base} where it states no other fact" * bool(base), *table(rows, "lll")]
+    way = (
+        f"`hardware ours from {name} {{ network 25 GB/s }}` changes some; a cluster states its network, rails and hosts"
+    )
+    return "\n".join([*lines, *(d.message for d in found), f"  {way}"])
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(f"{b.name.id}={print_expr(b.value)}" for b in value if isinstance(b, ast.Binding))
+    return print_expr(value)
 
 
 _WISH = "The run file requires it of every layout."

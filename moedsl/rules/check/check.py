@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from moedsl.cost import pipeline
 from moedsl.facts import axes, families, fine_tuning, releases
-from moedsl.facts.facts import Model, Site
+from moedsl.facts.facts import Model
 from moedsl.facts.families import family
 from moedsl.facts.fine_tuning import METHODS
 from moedsl.facts.symbols import (
@@ -69,24 +69,27 @@ def check(
         help = suggest(n.id, [*SUBJECTS]) or None
         more.append(error("check.unknown_word:subject", n.span, subject=n.id, help=help))
     # Load the checks of clusters and launch rules only for the few files that have them
-    site, of_clusters = Site(), list[Diagnostic]()
+    cluster, of_clusters = None, list[Diagnostic]()
     if any(n.id == "launch" for n in subjects) or any(isinstance(item, ast.ClusterDecl) for item in library.own):
         from moedsl.rules.check import cluster_rules
 
-        site, of_clusters = cluster_rules.site(library), cluster_rules.check(library)
+        cluster, of_clusters = cluster_rules.of_run_file(library), cluster_rules.check(library)
     diagnostics = [*library.diagnostics, *diagnostics, *more, *of_clusters, *suspicious.hidden(library)]
     programs: list[Program] = []
     for name, draft in drafts:
         p = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file).program()
         if p is not None:
+            machine = cluster.machine(p.hardware) if cluster else p.hardware
             diagnostics += chain(
                 suspicious.without_weights(p), suspicious.continued(p), suspicious.frozen_at_random(p),
-                suspicious.of_another_model(p, library), suspicious.import_in_one_node(p, site),
+                suspicious.of_another_model(p, library), suspicious.import_in_one_node(p, machine),
                 suspicious.wrong_file(p), overrides.misplaced(p), overrides.derived(p), suspicious.batch_of_tokens(p),
                 suspicious.memory_in_bytes(p), suspicious.bandwidth_of_no_gpu(p, library),
                 suspicious.rate_not_stated(p, library), suspicious.capability_of_another_arch(p, library),
             )  # fmt: skip
-            programs.extend(one for phase in statements.phases(evolve(p, site=site)) for one in _sweep(phase))
+            if cluster is not None:
+                p = evolve(p, site=cluster.site, hardware=machine)
+            programs.extend(one for phase in statements.phases(p) for one in _sweep(phase))
     return tuple(programs), [*{repr(d): d for d in diagnostics}.values()]  # several runs may inherit one mistake
 
 
@@ -138,7 +141,9 @@ class _Reader:
             words["precision"] = "fp8_blockwise"  # a law may refuse this format
         adapter = options.read_adapter(trained, task is not None and task.value.id == "peft", found)
         parts: dict[str, Any] = {
-            **words, "gpus": gpus, "seq": seq or 0, "batch": batch, "data": corpus, "samples": samples, "vlm": frozen,
+            **words, "gpus": gpus, "seq": seq or 0, "batch": batch,
+            "batch_near": batch if (b := draft.of(ast.BatchStmt)) and b.near else None,
+            "data": corpus, "samples": samples, "vlm": frozen,
             "adapter": adapter, "sets": sets, "hub_weights": hub_weights, "target": target,
             "allows": statements.read_allows(draft.allows, self.rules, found), "sweep": self._sweep(),
             "pipeline_layout": statements.read_layout(

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from moedsl.facts.facts import Site
+from moedsl.facts.facts import Hardware, Site
 
 EXECUTORS = ("local", "slurm", "kubeflow")
 TUNNELS = ("local", "ssh")
@@ -54,7 +54,20 @@ class Cluster:
     nodes_per_rack: int = _fact("whole", 0, "slurm", "kubeflow")
     """Nodes below the same leaf switches: a rack or a scalable unit; 0 means unknown."""
     rails: int = _fact("whole", 0, "slurm", "kubeflow")
-    """Network adapters of a node with a leaf switch each; 0 means unknown."""
+    """Network adapters of a node with a leaf switch each; 0 means unknown. Fewer than its GPUs divide what the hardware
+    states for a port among them, unless the cluster states the network."""
+    network: float = _fact("rate", 0.0, "slurm", "kubeflow")
+    """Bytes/s of one GPU between NVLink domains, in one direction: ``25 GB/s``; 0 means the hardware's."""
+    node_network: float = _fact("rate", 0.0, "slurm", "kubeflow")
+    """The same of a whole node, which its GPUs share: ``400 GB/s``."""
+    oversubscription: float = _fact("multiple", 1.0, "slurm", "kubeflow")
+    """Ports of a rack (`nodes_per_rack`) for one port of its uplinks: 2 for a tree with 2:1."""
+    nvlink_domain: int = _fact("whole", 0, "slurm", "kubeflow")
+    """GPUs that NVLink connects; 0 means the hardware's."""
+    host_speed: float = _fact("ratio", 1.0)
+    """How fast the processors launch kernels, relative to the ones of the calibration."""
+    node_memory: float = _fact("size", 0.0)
+    """Host memory of a node: ``2 TB``; 0 means unknown."""
     fabric: str = _fact("word", "", "slurm", "kubeflow", words=FABRICS)
     """The network between nodes: efa is AWS's; gib, tcpx and tcpxo (GPUDirect-TCPX, -TCPXO) are Google Cloud's."""
     hca: tuple[str, ...] = _fact("hca", (), "slurm", "kubeflow")
@@ -161,8 +174,6 @@ class Cluster:
     """The size of /dev/shm in Kubernetes notation (64Gi)."""
     storage_write: float = _fact("rate", 0.0)
     """Write rate of the shared file system for all nodes of a job together: ``200 GB/s``; 0 means the calibration's."""
-    host_memory: float = _fact("bytes", 0.0)
-    """Host memory of a node: ``4 TB``; 0 means the hardware's."""
     gpu_mtbf_days: int = _fact("whole", 0)
     """Mean days of training per GPU between failures that end the job; 0 means the calibration's."""
     most_lost_minutes: int = _fact("whole", 0)
@@ -171,12 +182,28 @@ class Cluster:
     local_disk: str = _fact("path", "")
     """A folder on each node's own disk, for checkpoints between those on the shared file system."""
 
+    def machine(self, h: Hardware) -> Hardware:
+        """Return the hardware as this cluster has it: what it states of its network, its hosts and its racks. Another
+        machine than the cluster's stays as it is."""
+        if self.hardware not in ("", h.name, h.kind):
+            return h
+        node = self.gpus_per_node or h.gpus_per_node
+        port = h.network * min(self.rails or node, node) / node
+        return attrs.evolve(
+            h,
+            nvlink_domain=self.nvlink_domain or h.nvlink_domain,
+            network=self.network or self.node_network / node or port,
+            host_speed=self.host_speed if self.host_speed != 1 else h.host_speed,
+            node_memory=self.node_memory or h.node_memory,
+            rack_gpus=self.nodes_per_rack * node or h.rack_gpus,
+            oversubscription=self.oversubscription if self.oversubscription != 1 else h.oversubscription,
+        )
+
     @property
     def site(self) -> Site:
         """Return what a plan reads from the cluster."""
         times = 86400.0 * self.gpu_mtbf_days, 60.0 * self.most_lost_minutes
-        facts = self.local_disk, self.nodes_per_rack, self.rails, self.chain, self.host_memory
-        return Site(self.storage_write, *times, *facts)
+        return Site(self.storage_write, *times, self.local_disk, self.nodes_per_rack, self.rails, self.chain)
 
 
 def kinds() -> dict[str, Kind]:

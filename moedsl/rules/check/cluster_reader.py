@@ -217,6 +217,8 @@ def _unfitting(
         yield error("check.missing_fact:facts", cluster, title=f"a {executor} cluster", missing=", ".join(missing))
     if "host" in entries and values.get("tunnel", "local") == "local":
         yield error("check.cluster:host", entries["host"].name.span)
+    if "oversubscription" in entries and "nodes_per_rack" not in entries:
+        yield error("check.missing_fact:racks", entries["oversubscription"].name.span)
     if executor == "slurm" and "job_dir" in entries and not str(values["job_dir"] or "/").startswith("/"):
         yield error("check.cluster:job-dir", _at(entries["job_dir"]))
     if executor == "kubeflow" and " " in str(values.get("container") or ""):
@@ -237,10 +239,10 @@ def _variable(name: str) -> str:
 _VALUES = {
     "flag": blocks.Kind(lambda e: e.value if isinstance(e, ast.Bool) else blocks.switch(e), "is on or off"),
     "whole": blocks.Kind(lambda e: blocks.whole(e, 1_000_000), "must be a whole number of at least 1"),
+    "ratio": blocks.Kind(blocks.ratio, "must be a number above 0"),
+    "multiple": blocks.Kind(lambda e: blocks.ratio(e, 1.0), "must be a number of at least 1: 2 for a tree with 2:1"),
+    "size": blocks.Kind(blocks.size, "must be a size above 0, such as 2 TB"),
     "rate": blocks.Kind(blocks.rate, "must be a rate above 0, such as 200 GB/s"),
-    "bytes": blocks.Kind(
-        lambda e: blocks.quantity(e, "GB", "GiB", "TB", "TiB"), "must be an amount above 0, such as 2 TB"
-    ),
 }
 """The forms that are not text."""
 
@@ -251,7 +253,7 @@ def _at(e: ast.FactEntry) -> Span:
 
 _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
     "word": _Reader.word,
-    **dict.fromkeys(("flag", "whole", "rate", "bytes"), _Reader.value),
+    **dict.fromkeys(tuple(_VALUES), _Reader.value),
     "names": _Reader.names,
     "variables": _Reader.variables,
     **dict.fromkeys(("selector", "annotations", "interfaces", "resources"), _Reader.selector),
@@ -271,6 +273,12 @@ def read(decl: ast.ClusterDecl, library: Library | None = None) -> tuple[Cluster
         help = suggest(made.hardware, [*library.hardware]) or None
         diagnostics.append(error("check.unknown_hardware", at.span, hardware=made.hardware, help=help))
         return None, diagnostics
+    h = library.gpu(made.hardware)[0] if made is not None and library is not None and made.hardware else None
+    if made is not None and h is not None:
+        node, domain = h.gpus_per_node, made.machine(h).nvlink_domain
+        if max(node, domain) % min(node, domain):
+            wrong = error("check.hardware:gpus", decl.name.span, hardware=decl.name.id, node=node, domain=domain)
+            return None, [*diagnostics, wrong]
     return made, diagnostics
 
 

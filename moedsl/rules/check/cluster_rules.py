@@ -16,7 +16,6 @@ import attrs
 from attrs import frozen
 
 from moedsl.facts.axes import FOLLOWING
-from moedsl.facts.facts import Site
 from moedsl.facts.symbols import AXES, FLAG, HARDWARE, NUMBER, RUN, TEXT, Type
 from moedsl.lang import ast, parser, reader
 from moedsl.rules import blocks, collect, launch_variables
@@ -185,12 +184,11 @@ def _listed(all_: Mapping[str, Known]) -> str:
     return f"known clusters: {', '.join(all_)}; declare one as `{example}` in the run file or in {user_file()}"
 
 
-def site(library: Library) -> Site:
-    """Return the storage and failures that a run file's cluster states: its only cluster, or the default one."""
+def of_run_file(library: Library) -> Cluster | None:
+    """Return the cluster whose facts a plan reads: the run file's only cluster, or the default one."""
     of_file = {n: Known(d, "run file") for n, d in library.clusters.items() if _origin(d) == "run file"}
     meant = _meant(of_file) if of_file else None
-    made = cluster_reader.read(meant.decl)[0] if isinstance(meant, Known) else None
-    return made.site if made else Site()
+    return cluster_reader.read(meant.decl, library)[0] if isinstance(meant, Known) else None
 
 
 def check(library: Library) -> list[Diagnostic]:

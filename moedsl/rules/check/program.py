@@ -88,6 +88,8 @@ class Program:
     isolate: Isolation | None = None
     versions: Mapping[str, int] = field(factory=dict)
     """The versions that the run states, by name in expressions: torch_version, te_version."""
+    batch_near: int | None = None
+    """The number of `batch near N`, from which the solver may move `batch`."""
     batch_gpus: int | None = None
     """The number of GPUs that sets the default batch if several numbers are compared, so that the experiment stays the
     same."""

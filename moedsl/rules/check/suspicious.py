@@ -8,7 +8,7 @@ from typing import Any
 
 from moedsl.cost.parameters import unique
 from moedsl.facts.axes import PRECISION
-from moedsl.facts.facts import Site
+from moedsl.facts.facts import Hardware
 from moedsl.facts.families import dataset_class
 from moedsl.facts.symbols import BYTES, FINE_TUNES, HARDWARE, VLM_WORDS
 from moedsl.lang import ast
@@ -132,9 +132,9 @@ def continued(p: Program) -> Iterator[Diagnostic]:
         yield warning("check.continued_length", at, model=m.name, longest=m.max_seq, seq=p.seq, field=field)
 
 
-def import_in_one_node(p: Program, site: Site) -> Iterator[Diagnostic]:
+def import_in_one_node(p: Program, machine: Hardware) -> Iterator[Diagnostic]:
     """Warn if one node may have less host memory than the import of Hugging Face's weights, which one process does."""
-    has, least = site.host_memory or p.hardware.host_memory, 2 * unique(p.model)  # in BF16
+    has, least = machine.node_memory, 2 * unique(p.model)  # in BF16
     if p.hub_weights is None or not 0 < has < 2 * least:
         return
     lower, upper, of_node = (f"{value / 1e12:,.2f}" for value in (least, 2 * least, has))
