@@ -31,7 +31,10 @@ _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Constant, "unit"): tuple(CONSTANT_UNITS),
 }
 UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
-    **{(Hardware, name): ("GB", "GiB", "TB", "TiB") for name in ("memory", "visible", "torch_total", "node_memory")},
+    **{
+        (Hardware, name): ("GB", "GiB", "TB", "TiB")
+        for name in ("memory", "visible", "torch_total", "node_memory", "host_memory")
+    },
     **{(Hardware, name): ("GB/s", "TB/s") for name in ("hbm", "nvlink", "network", "host_link")},
 }
 """The units that a fact may have, if it needs one."""

@@ -134,7 +134,7 @@ def continued(p: Program) -> Iterator[Diagnostic]:
 
 def import_in_one_node(p: Program, machine: Hardware) -> Iterator[Diagnostic]:
     """Warn if one node may have less host memory than the import of Hugging Face's weights, which one process does."""
-    has, least = machine.node_memory, 2 * unique(p.model)  # in BF16
+    has, least = machine.node_memory or machine.host_memory, 2 * unique(p.model)  # in BF16
     if p.hub_weights is None or not 0 < has < 2 * least:
         return
     lower, upper, of_node = (f"{value / 1e12:,.2f}" for value in (least, 2 * least, has))
