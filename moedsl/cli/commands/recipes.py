@@ -88,7 +88,6 @@ def upgrade(a: Namespace) -> int:
     from moedsl.bridge import upgrade as of
     from moedsl.compiler import load_stdlib
     from moedsl.facts.releases import KNOWN, default, named
-    from moedsl.lang import reader
 
     asked = vars(a)["from"]
     before, after = named(asked) if asked else default(), named(a.to)
@@ -97,10 +96,8 @@ def upgrade(a: Namespace) -> int:
             known = ", ".join(r.bridge for r in KNOWN)
             raise Refused([error("check.target:unsupported", release=version, known=known)])
     assert before is not None and after is not None
-    if a.target.endswith(".moe"):
-        source, wrong = reader.read(a.target)
-        if source is None:
-            raise Refused(wrong)
+    if a.target is None or a.target.endswith(".moe"):
+        source = console.source_of(Namespace(file=a.target, expression=a.expression))
         found = of.of_run(source, before.bridge if asked else "", after, a.run)
     else:
         read = run_files.read(a.target, a.gpu, a.world, load_stdlib(), console.variables(a))
