@@ -345,7 +345,7 @@ def _flags(release: Release) -> Mapping[str, tuple[str, Any]]:
         paths = megatron_arguments.by_flag()[flag].fields
         if not any(fields.has(path, LATEST) and not fields.has(path, release.bridge) for path in paths):
             out[flag] = dest, default
-    news = {new for old, new in RENAMED.items() if fields.has(new, release.bridge) and not fields.has(new, LATEST)}
+    news = {new for new in RENAMED.values() if fields.has(new, release.bridge) and not fields.has(new, LATEST)}
     return out | {f"--{name.replace('_', '-')}": (name, UNKNOWN) for name in (n.rpartition(".")[2] for n in news)}
 
 

@@ -121,7 +121,7 @@ def flags(release: str) -> Mapping[str, tuple[str, Any]]:
     newest = {flag: (a.dest, a.default) for flag, a in by_flag().items()}
     if release == core():
         return newest
-    other = json.loads(_FILE.with_name("megatron_flags.json").read_text(encoding="utf-8"))[release]
+    other = fields.table("megatron_flags")[release]
     kept = {flag: v for flag, v in newest.items() if flag not in other["lacks"]}
     changed = {flag: (newest[flag][0], default) for flag, default in other["defaults"].items()}
     return {**kept, **changed, **{flag: (dest, default) for flag, (dest, default) in other["only"].items()}}
