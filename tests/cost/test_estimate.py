@@ -336,6 +336,7 @@ REVIEWED = {
         0.75: "of a causal ring, the mean share of the tokens that a step joins",
         1e12: "a unit",
     },
+    "communication.py": {16384: "the tokens for which `skew` and `straggling` are stated"},
     "memory.py": {64: "tokens of a chunk of NCCL EP's buffers (core transformer/moe/token_dispatcher.py:1598)"},
     "estimate.py": {
         20: "bits of a key",
@@ -376,7 +377,7 @@ REVIEWED = {
         256: "rows that are not made unique",
         4096: "a size of a table",
     },
-    "step.py": {16384: "the tokens for which `straggling` is stated", 0.5: "halves of a count", 0.25: "the same"},
+    "step.py": {0.5: "halves of a count", 0.25: "the same"},
 }
 """What else stands there, by file, and what it is."""
 

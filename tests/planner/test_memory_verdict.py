@@ -211,7 +211,7 @@ def test_without_racks_or_on_one_node_nothing_is_said(gpus: int, facts: str) -> 
 
 RUNS = (
     "gpt_oss_120b; h100 x 64; routing balanced; pin pp=4 vpp=1 tp=1 cp=1 ep=8 micro_batch=1",
-    "qwen3_30b_a3b; h100 x 16; scale first; pin pp=2 vpp=12 tp=1 cp=1 ep=8 micro_batch=1",
+    "qwen3_30b_a3b; h100 x 16; scale first; routing balanced; pin pp=2 vpp=12 tp=1 cp=1 ep=8 micro_batch=1",
     "qwen3_next_80b_a3b; gb200 x 64; throughput first; pin pp=4 vpp=2 tp=1 cp=1 ep=16 micro_batch=1",
 )
 

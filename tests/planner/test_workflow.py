@@ -183,7 +183,7 @@ def test_fit_says_how_its_groups_are_checked(capsys: pytest.CaptureFixture[str])
 
 def test_one_shared_mesh_costs_what_a_require_of_it_costs() -> None:
     """Parallel folding on Qwen3-235B: the price of one mesh is that of the best layout that obeys it."""
-    run = "model qwen3_235b_a22b; h100 x 64; throughput first"
+    run = "model qwen3_235b_a22b; gb200 x 64; throughput first"
     phases = solved(run.replace("throughput first", "workflow")).chosen
     folding = ladder.of_workflow(phases)["main.retune"].folding
     (shared,) = solved(f"{run}; require etp == tp and dp % ep == 0").chosen
