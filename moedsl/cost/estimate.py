@@ -583,15 +583,6 @@ def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) 
     return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown, unused)
 
 
-def chance(cost: Cost, row: Mapping[str, int]) -> float:
-    """Return the chance that a layout runs out of memory: all memory on the GPU is a triangle from its low case over
-    the best estimate to its high case."""
-    low, best, high = (-float(cost.spare(row, case)[0]) for case in ("low", "best", "high"))
-    if low >= 0 or high <= 0:
-        return float(low >= 0)
-    return high**2 / (high - low) / (high - best) if best <= 0 else 1 - low**2 / (high - low) / (best - low)
-
-
 def fits(cost: Cost, row: Mapping[str, int]) -> bool:
     """Whether the verdict of `bounds` is FITS, from the high case alone."""
     return bool(cost.spare(row)[0] >= 0)

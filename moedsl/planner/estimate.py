@@ -14,7 +14,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from moedsl.cost import Cost
-from moedsl.cost.estimate import Bounds, Spread, chance
+from moedsl.cost.estimate import Bounds, Spread
 from moedsl.cost.memory import KINDS, OutsidePart
 from moedsl.facts import axes
 from moedsl.facts.axes import AXES
@@ -176,6 +176,15 @@ def memory_of(chosen: Chosen, row: Row, b: Bounds, certain: Certain | None, fast
         certain=certain,
         faster=faster,
     )
+
+
+def chance(cost: Cost, row: Mapping[str, int]) -> float:
+    """Return the chance that a layout runs out of memory: all memory on the GPU is a triangle from its low case over
+    the best estimate to its high case."""
+    low, best, high = (-float(cost.spare(row, case)[0]) for case in ("low", "best", "high"))
+    if low >= 0 or high <= 0:
+        return float(low >= 0)
+    return high**2 / (high - low) / (high - best) if best <= 0 else 1 - low**2 / (high - low) / (best - low)
 
 
 def _ranges(terms: Iterable[Spread | OutsidePart]) -> tuple[Range, ...]:

@@ -14,13 +14,13 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.cost import pipeline
-from moedsl.cost.estimate import chance, verdict
+from moedsl.cost.estimate import verdict
 from moedsl.facts import axes, recipes
 from moedsl.facts.recipes import LIKE, Shipped
 from moedsl.facts.units import GIB
 from moedsl.facts.values import stages
 from moedsl.planner.advice import against
-from moedsl.planner.estimate import Estimate, Faster, Known, useful_rate
+from moedsl.planner.estimate import Estimate, Faster, Known, chance, useful_rate
 from moedsl.planner.layout import Against4k, Batch, Layout
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.rule import EXPERIMENT, of_rules

@@ -11,9 +11,10 @@ from attrs import evolve
 from moedsl.bridge.verify.cases import devices
 from moedsl.compiler import load_stdlib
 from moedsl.cost import Cost, memory, parameters, pipeline, rows
-from moedsl.cost.estimate import FITS, NOT, TIGHT, Bounds, bounds, chance
+from moedsl.cost.estimate import FITS, NOT, TIGHT, Bounds, bounds
 from moedsl.cost.rows import complete
 from moedsl.facts.axes import AXES, BY_NAME
+from moedsl.planner.estimate import chance
 from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import DATA
