@@ -317,7 +317,7 @@ def test_what_is_derived_is_shown_with_its_rules(run_file: Write, capsys: Captur
 
 
 def test_the_files_that_a_script_writes_are_printed_with_full(run_file: Write, capsys: Capture) -> None:
-    file = run_file("cluster lab { executor slurm; hardware h100; time \"12:00:00\" }")
+    file = run_file('cluster lab { executor slurm; hardware h100; time "12:00:00" }')
     words = ["run", file, "--cluster", "--dryrun"]
     said: dict[str, str] = {}
     for more in ("", "--full", "--only sbatch", "--only script", "--json"):
