@@ -257,13 +257,13 @@ def sweep(program: str | Path, axis: str, values: Iterable[object], *, like: str
 
 
 def what_if(
-    program: str | Path, *, tokens: str | int | None = None, price: float | None = None, like: str = ""
+    program: str | Path, *, tokens: str | int | None = None, price: float | None = None, like: str = "", gpus: str = ""
 ) -> Answered:
-    """Price each possible change of a run, as `moedsl what-if` does; `tokens` is a budget such as "10T", and `price`
-    what a GPU-hour costs."""
+    """Price each possible change of a run, as `moedsl what-if` does; `tokens` is a budget such as "10T", `price` what a
+    GPU-hour costs, and `gpus` the other GPUs to compare, as in "h200,b200"."""
     if price is not None and tokens is None:
         raise ValueError("a price needs a number of tokens")
-    options = {"tokens": tokens, "price": price, "like": like or None}
+    options = {"tokens": tokens, "price": price, "like": like or None, "gpus": gpus or None}
     paths = [program] if _is_path(program) else []
     return _answer("what-if", paths, options | ({} if paths else {"expression": program}), lambda d: [
         {"run": run["name"], **change} for run in d["runs"] for change in run["lines"]

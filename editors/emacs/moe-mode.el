@@ -27,7 +27,7 @@
   :type 'integer
   :safe #'integerp)
 
-(defconst moe--statements '("model" "hardware" "seq" "batch" "micro_batch" "precision" "task" "adapter" "routing" "risk" "vlm" "data" "weights" "pin" "require" "prefer" "allow" "sweep" "isolate" "workflow" "set" "target" "resilience" "for"))
+(defconst moe--statements '("model" "hardware" "seq" "batch" "micro_batch" "precision" "task" "adapter" "routing" "risk" "vlm" "data" "weights" "pin" "require" "prefer" "allow" "sweep" "isolate" "workflow" "set" "lr" "schedule" "checkpoints" "log" "wandb" "target" "resilience" "for"))
 (defconst moe--declarations '("hardware" "model" "cluster" "calibration" "document" "rules" "profile" "run" "use"))
 (defconst moe--members '("require" "prefer" "let" "default" "candidates" "derive" "env" "rank" "measured" "symptom" "effect"))
 (defconst moe--clauses '("because" "cite" "worth" "confirm" "fix" "since" "until" "when"))

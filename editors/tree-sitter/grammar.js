@@ -41,6 +41,11 @@ module.exports = grammar({
     $._isolate_word,
     $._workflow_word,
     $._set_word,
+    $._lr_word,
+    $._schedule_word,
+    $._checkpoints_word,
+    $._log_word,
+    $._wandb_word,
     $._target_word,
     $._resilience_word,
     $._for_word,
@@ -117,6 +122,11 @@ module.exports = grammar({
       $.isolate_stmt,
       $.workflow_stmt,
       $.set_stmt,
+      $.lr_stmt,
+      $.schedule_stmt,
+      $.checkpoints_stmt,
+      $.log_stmt,
+      $.wandb_stmt,
       $.target_stmt,
       $.resilience_stmt,
       $.for_stmt,
@@ -198,6 +208,22 @@ module.exports = grammar({
     workflow_stmt: $ => scanned($._workflow_word, 'workflow'),
 
     set_stmt: $ => seq(scanned($._set_word, 'set'), $.name, '=', $._expr),
+
+    lr_stmt: $ => seq(scanned($._lr_word, 'lr'), optional($._value), repeat($.binding)),
+
+    schedule_stmt: $ => seq(scanned($._schedule_word, 'schedule'), optional($._value), repeat($.binding)),
+
+    checkpoints_stmt: $ => seq(
+      scanned($._checkpoints_word, 'checkpoints'),
+      optional($._value),
+      repeat($.binding),
+    ),
+
+    log_stmt: $ => seq(scanned($._log_word, 'log'), optional($._value), repeat($.binding)),
+
+    wandb_stmt: $ => seq(scanned($._wandb_word, 'wandb'), optional($._value), repeat($.binding)),
+
+    _value: $ => choice($.number, $.name, $.string),
 
     target_stmt: $ => seq(scanned($._target_word, 'target'), $.name, $.version),
 

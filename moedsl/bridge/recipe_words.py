@@ -19,7 +19,7 @@ from moedsl.bridge.lint.facts import Recipe, chunks, model_facts
 from moedsl.cost import pipeline
 from moedsl.emit.fields import words
 from moedsl.emit.read_back import adapter_of
-from moedsl.facts import axes
+from moedsl.facts import axes, field_words
 from moedsl.facts.facts import Model
 from moedsl.facts.families import PRESETS
 from moedsl.facts.fine_tuning import TARGETS, Adapter, Samples, defaults
@@ -245,7 +245,7 @@ def program_text(s: Stated, origin: str, below: Below) -> str:
         lines.append(f'allow {below.allow} because "the layout of the recipe"')
     if below.sets:
         lines += ["", "# Fields that the recipe sets and a plan would not"]
-        lines += [f"set {path} = {literal(value)}" for path, value in below.sets.items()]
+        lines += field_words.written({path: literal(value) for path, value in below.sets.items()})
     if below.env:
         lines += ["", "rules recipe {"]
         for n, v in below.env.items():

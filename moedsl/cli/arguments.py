@@ -110,9 +110,9 @@ _DETACH = _flag("--detach", "return once all jobs are submitted; `jobs` and `log
 _CONVERTED = (*_PROGRAM, *_SENT, _DETACH, _JSON)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 SECTIONS = (
-    "meshes", "racks", "batch", "policy", "samples", "adapter", "memory", "speed", "decisions", "environment",
-    "experiment", "checkpoints", "walls", "parts", "ladder", "more-gpus", "next-best", "simpler", "nvidia", "at-4k",
-    "advice", "measured", "container", "covers",
+    "meshes", "racks", "batch", "policy", "training", "samples", "adapter", "memory", "speed", "decisions",
+    "environment", "experiment", "checkpoints", "walls", "parts", "ladder", "more-gpus", "next-best", "simpler",
+    "nvidia", "at-4k", "advice", "measured", "container", "covers",
 )  # fmt: skip
 _PRINTED = (
     _flag("--full", "print the whole plan, not a page of it"),
@@ -145,12 +145,17 @@ _FOREIGN = _flag("--force", "overwrite a file that moedsl did not write, or that
 COMMANDS: Mapping[str, Command] = {
     "init": Command(
         "run_files.init",
-        "write a first run file: asks for model, GPUs and task",
+        "write a first run file: asks for model, GPUs, task, length and more",
         _place("file FILE?", "where to write it (default: run.moe); an existing file stays", default="run.moe"),
         _arg("--model", "the model, as `moedsl models` lists them"),
         _arg("--machines 'GPU x N'", "the GPUs, as `moedsl hardware` lists them, and their number"),
         _arg("--task", "pretrain, sft or peft", choices=("pretrain", "sft", "peft")),
-        _arg("--data FOLDER", "the folder of the training data"),
+        _arg("--data FOLDER", "the folder of the training data; samples that are here are measured"),
+        _arg("--seq TOKENS", "the length of a sequence"),
+        _arg("--length AMOUNT", "how long it trains: '2T tokens' or '14 days'"),
+        _arg("--lr RATE", "the learning rate"),
+        _arg("--checkpoints PATH", "where its checkpoints go"),
+        _arg("--wandb PROJECT", "the project of Weights & Biases"),
         _JSON,
     ),
     "compile": Command(
@@ -196,6 +201,7 @@ COMMANDS: Mapping[str, Command] = {
         "answers.what_if",
         "gain of other GPUs, lengths, number formats, freezing and sharding, with the same tokens a step",
         *_PROGRAM,
+        _arg("--gpus NAME,NAME", "the other GPUs to compare (default: rented ones, and those that the file names)"),
         _JSON,
         *_BUDGET,
     ),
@@ -218,7 +224,8 @@ COMMANDS: Mapping[str, Command] = {
     "upgrade": Command(
         "recipes.upgrade",
         "say what another release of Megatron Bridge changes for a run or a recipe, and what keeps the old behaviour",
-        _arg("target FILE", "a .moe file, a recipe.py (FILE:function) or module:function; a recipe runs as you"),
+        _arg("target FILE?", "a .moe file, a recipe.py (FILE:function) or module:function; a recipe runs as you"),
+        _TEXT,
         _arg("--to VERSION", "the release to go to", required=True),
         _named("--from VERSION", "the release that it is for (default: as the file states, else the installed one)"),
         _arg("--run NAME", "the run of a file that has several (default: every one)"),
@@ -459,6 +466,7 @@ COMMANDS: Mapping[str, Command] = {
         "lists.clusters",
         "list the clusters that `run --cluster` knows",
         _arg("file FILE?", "a .moe file whose clusters are listed too"),
+        _TEXT,
         _JSON,
     ),
     "jobs": Command(

@@ -48,6 +48,8 @@ def after_plan(program: str, plans: Sequence[Plan]) -> list[Command]:
     write = (f"moedsl compile {program} -o out", "write the recipe")
     if len(plans) > 1:
         return [(f"moedsl plan {program} --run {quote(plans[0].name)}", "one run on a page"), write]
+    if program.startswith("-e "):  # once is enough of a program
+        return [(write[0], "write the recipe; `plan --full` prints every value with its reason")]
     return [write, (f"moedsl plan {program} --full", "every value with its reason")]
 
 

@@ -72,9 +72,11 @@ class Shown:
 
 
 def show_transient(text: str, stream: TextIO) -> None:
-    """Show a line of progress; on a terminal, the next text erases it."""
+    """Show a line of progress on a terminal, which the next text erases; a file or a pipe gets none."""
     room = room_of(stream)
-    if room is None or _is_dumb():
+    if room is None:
+        return
+    if _is_dumb():
         print(text, file=stream, flush=True)
         return
     erase()

@@ -17,7 +17,6 @@ from moedsl.emit import read_back
 from moedsl.emit.dataset import BY_FUNCTION
 from moedsl.emit.read_back import Back, Configuration
 from moedsl.facts import common
-from moedsl.facts.common import COMMON
 from moedsl.facts.fields import has
 from moedsl.facts.values import Call, Dtype, Member
 from moedsl.planner.layout import Batch, Layout, Policy
@@ -128,7 +127,6 @@ PRECISION = {
 GATHERS = {"fp8": "mixed_precision.fp8_param_gather", "fp4": "mixed_precision.fp4_param_gather"}
 """Fields for whether parameters are kept in a format; other settings follow what a run sets here."""
 GRANULARITY = "model.recompute_granularity"
-_WARMUP = "scheduler.lr_warmup_iters"
 _SMS = {"deepep": 20, "hybridep": 32}
 """SMs for the dispatcher's kernels: DeepEP's former default (core transformer_config.py:931), and the number in
 NVIDIA's HybridEP benchmarks (bridge perf_recipes/_common.py:92)."""
@@ -263,7 +261,7 @@ def _steps(w: Planned) -> int | None:
     """Return the default number of steps; None if the run states epochs, whose steps Bridge counts."""
     if w.own.get("train.num_epochs") is not None:
         return None
-    return 50 if w.mock else COMMON[w.task].values["train.train_iters"]
+    return common.steps(w.task, w.mock)
 
 
 _REPEATED = "the depths of MTP share one block, as in the published model and since Bridge 0.6"
@@ -630,8 +628,8 @@ SECTIONS = (
     Section(
         "Length of the run: short on mock data, else Bridge's defaults; change these freely",
         (
-            Row(None, "train.train_iters", _steps),
-            Row(None, _WARMUP, lambda w: 10 if w.mock else COMMON[w.task].values[_WARMUP]),
+            Row(None, common.STEPS, _steps),
+            Row(None, common.WARMUP, lambda w: common.warmup(w.task, w.mock)),
             Row(None, common.ITERATIONS, lambda w: common.validation_iterations(w.task, w.mock)),
             Row(None, common.INTERVAL, lambda w: common.validation_interval(w.task)),
             Row(

@@ -7,7 +7,6 @@ the fields that the plan does not decide: values of the common function, and def
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,6 +25,7 @@ from moedsl.facts.releases import BY_VERSION
 from moedsl.facts.symbols import FINE_TUNES
 from moedsl.facts.values import Call, Dtype, Member, normalise
 from moedsl.planner.plan import Plan
+from moedsl.planner.training import recipe_name
 
 RESETS = {
     "model.cuda_graph_scope": None,
@@ -247,30 +247,26 @@ def checkpoint_folder(plan: Plan) -> str | None:
 
 
 def function_name(plan: Plan) -> str:
-    """Name the recipe as Bridge does (recipes/utils/naming.py:34): ``MODEL_TASK_Ngpu_HARDWARE_PRECISION_config``."""
-    name = f"{plan.model}_{plan.task}_{plan.gpus}gpu_{plan.hardware}_{plan.policy.precision}_config"
-    return re.sub(r"\W", "_", name, flags=re.ASCII)
+    """Return the name of a plan's recipe."""
+    return recipe_name(plan.model, plan.task, plan.gpus, plan.hardware, plan.policy.precision)
 
 
-_TUNED = {"checkpoint.save_interval": 100, "optimizer.adam_beta2": 0.98, "optimizer.min_lr": 0.0}
+_TUNED = {"checkpoint.save_interval": 100, "optimizer.adam_beta2": 0.98}
 _OF_TASK: Mapping[str, Mapping[str, Any]] = {
     "pretrain": {
         "checkpoint.save_interval": 500, "ddp.data_parallel_sharding_strategy": "optim_grads_params",
-        "optimizer.adam_beta2": 0.95, "optimizer.lr": 3e-4, "optimizer.min_lr": 3e-5,
+        "optimizer.adam_beta2": 0.95,
     },
-    "sft": {**_TUNED, "optimizer.lr": 5e-6},
-    "peft": {**_TUNED, "optimizer.lr": 1e-4},
+    "sft": _TUNED,
+    "peft": _TUNED,
 }  # fmt: skip
 """Further values of the common functions, by task (bridge recipes/common.py), which a recipe overrides or no row
 has."""
 _BOTH = {
     "optimizer.weight_decay": 0.1,
     "optimizer.bf16": True,
-    "scheduler.lr_decay_style": "cosine",
     "scheduler.lr_wsd_decay_style": "minus_sqrt",
     "scheduler.override_opt_param_scheduler": True,
-    "scheduler.start_weight_decay": 0.033,
-    "scheduler.end_weight_decay": 0.033,
     "logger.log_timers_to_tensorboard": True,
     "tokenizer.pad_vocab_size": False,
 }

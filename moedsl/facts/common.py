@@ -126,7 +126,18 @@ VARIABLES: Mapping[str, Any] = {
 """The environment variables that Bridge's own recipes set, as in its `ENVIRONMENT`."""
 
 
+STEPS, WARMUP = "train.train_iters", "scheduler.lr_warmup_iters"
 ITERATIONS, INTERVAL, BATCH = (f"validation.{n}" for n in ("eval_iters", "eval_interval", "eval_global_batch_size"))
+
+
+def steps(task: str, mock: bool) -> int:
+    """Return the steps of a run that states no length; mock data needs few."""
+    return 50 if mock else COMMON[task].values[STEPS]
+
+
+def warmup(task: str, mock: bool) -> int:
+    """Return the steps of warm-up of a run that states none."""
+    return 10 if mock else COMMON[task].values[WARMUP]
 
 
 def validation_iterations(task: str, mock: bool) -> int:

@@ -332,6 +332,16 @@ class SetStmt(Node):
 
 
 @frozen
+class FieldsStmt(Node):
+    """``lr 3e-4 min=3e-5``, ``wandb "project"``: a keyword of moedsl/facts/field_words.py, its value and options."""
+
+    keyword: Name
+    value: Expr | None
+    bindings: tuple[Binding, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@frozen
 class TargetStmt(Node):
     """``target bridge 0.6.2``: the version as written."""
 
@@ -361,7 +371,7 @@ class ForStmt(Node):
 Stmt = Union[
     BareStmt, ModelStmt, HardwareStmt, SeqStmt, BatchStmt, MicroBatchStmt, PrecisionStmt, TaskStmt, PhaseStmt,
     AdapterStmt, VlmStmt, DataStmt, WeightsStmt, RoutingStmt, RiskStmt, PinStmt, Require, Prefer, AllowStmt,
-    SweepStmt, IsolateStmt, WorkflowStmt, SetStmt, TargetStmt, ResilienceStmt, ForStmt,
+    SweepStmt, IsolateStmt, WorkflowStmt, SetStmt, FieldsStmt, TargetStmt, ResilienceStmt, ForStmt,
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ OTHER_NAMES = {
     "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
     "tensor_model_parallel_size": "tp", "context_parallel_size": "cp", "pipeline_model_parallel_size": "pp",
     "expert_model_parallel_size": "ep", "expert_tensor_parallel_size": "etp",
+    "learning_rate": "lr", "max_lr": "lr", "lr_scheduler": "schedule", "tensorboard": "log", "ckpt": "checkpoints",
     "virtual_pipeline_model_parallel_size": "vpp", "recompute_granularity": "recompute",
 }  # fmt: skip
 """Other tools' names for our statements and axes."""

@@ -9,6 +9,7 @@ from itertools import pairwise
 from attrs import frozen
 
 from moedsl.facts import axes
+from moedsl.facts.field_words import KEYWORDS
 from moedsl.lang.tokens import Lexeme, lexemes
 from moedsl.lang.tree_builder import number_value
 from moedsl.support.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error, suggest
@@ -18,11 +19,13 @@ from moedsl.support.source import Source, Span
 STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "routing", "risk", "vlm",
     "data", "weights", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
-    "resilience", "for",
+    "resilience", "for", *KEYWORDS,
 )  # fmt: skip
 """The keywords that start statements of a run."""
 _NO_NAMES = (*STATEMENTS, *axes.PHASES, "x", "first")
-_WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "adapter", "routing", "risk", "data")
+_WITH_A_VALUE = (
+    "model", "seq", "batch", "micro_batch", "precision", "task", "adapter", "routing", "risk", "data", *KEYWORDS,
+)  # fmt: skip
 _SCALES = {"k": "k", "m": "M", "g": "G"}
 _UNITS = {
     "seq": ("token", "tokens", "tok"),
@@ -306,7 +309,7 @@ def _equals(line: Line) -> Diagnostic | None:
         return None
     keyword = line.words[0].text
     named = _name_like(line, value[0]) if keyword == "model" else None
-    written, last = named or (value[0].text if keyword == "data" else value[0].text.strip('"'), value[0])
+    written, last = named or (value[0].text if keyword in ("data", *KEYWORDS) else value[0].text.strip('"'), value[0])
     right = f"{keyword} {written}"
     return line.wrong(f"no `=` or `:` after `{keyword}`", line.words[0], last, right)
 

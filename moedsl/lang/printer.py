@@ -174,6 +174,9 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.UseDecl: _words("use", "{path}"),
     ast.AdapterStmt: lambda n, _: f"adapter {n.method.id} {_bindings(n.bindings)}".rstrip(),
     ast.ResilienceStmt: lambda n, _: f"resilience {n.section.id} {_bindings(n.bindings)}".rstrip(),
+    ast.FieldsStmt: lambda n, _: " ".join(
+        [n.keyword.id, *([print_expr(n.value)] if n.value else []), *([_bindings(n.bindings)] if n.bindings else [])]
+    ),
     ast.PinStmt: lambda n, _: f"pin {_bindings(n.bindings)}",
     ast.VlmStmt: lambda n, _: " ".join(["vlm", *(o.id for o in n.options)]),
     ast.DataStmt: lambda n, _: f"data {_named(n)} {_bindings(n.bindings)}".rstrip(),

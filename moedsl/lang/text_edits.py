@@ -65,7 +65,7 @@ def disjoint(changes: Iterable[tuple[Edit, ...]]) -> list[Edit]:
 
 @frozen
 class _Part:
-    """A binding of `pin`, `adapter`, `data` or `resilience`, or an option of `vlm`.
+    """A binding of a statement with options, or an option of `vlm`.
 
     `alone`: whether it is the only binding of a `pin`.
     """
@@ -88,7 +88,7 @@ def _places(items: Statements) -> Iterator[Any]:
     for item in items:
         yield item
         yield from _places(getattr(item, "body", None) or getattr(item, "members", ()))
-        if isinstance(item, ast.PinStmt | ast.AdapterStmt | ast.DataStmt | ast.ResilienceStmt):
+        if isinstance(item, ast.PinStmt | ast.AdapterStmt | ast.DataStmt | ast.ResilienceStmt | ast.FieldsStmt):
             alone = isinstance(item, ast.PinStmt) and len(item.bindings) == 1
             yield from (_Part(b, item, alone) for b in item.bindings)
         elif isinstance(item, ast.VlmStmt):

@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from moedsl.facts.field_words import KEYWORDS
 from moedsl.facts.units import SCALES
 from moedsl.lang import ast
 from moedsl.support.diagnostics import Diagnostic, Instead, error
@@ -158,6 +159,12 @@ def _data(b: Builder, c: Sequence[Any]) -> ast.DataStmt:
     return ast.DataStmt(word, value, tuple(n for n in nodes if isinstance(n, ast.Binding)), b.span(c))
 
 
+def _fields(b: Builder, c: Sequence[Any]) -> ast.FieldsStmt:
+    nodes = _nodes(c[1:])
+    value = next((n for n in nodes if not isinstance(n, ast.Binding)), None)
+    return ast.FieldsStmt(_name(b, c[:1]), value, nodes[value is not None :], b.span(c))
+
+
 def _split(children: Sequence[Any]) -> tuple[list[Any], dict[str, Any], tuple[ast.Cite, ...]]:
     """Split children into nodes, clauses by keyword, and citations."""
     nodes = _nodes(children)
@@ -224,6 +231,7 @@ RULES: dict[str, Rule] = {
     "isolate_stmt": _named(ast.IsolateStmt),
     "workflow_stmt": _pick(ast.WorkflowStmt),
     "set_stmt": _pick(ast.SetStmt, 1, 3),
+    **dict.fromkeys((f"{keyword}_stmt" for keyword in KEYWORDS), _fields),
     "target_stmt": _pick(ast.TargetStmt, 1, 2),
     "resilience_stmt": _named(ast.ResilienceStmt),
     "for_stmt": _pick(ast.ForStmt, 1, 2),

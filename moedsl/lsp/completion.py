@@ -11,6 +11,7 @@ from functools import partial
 from lsprotocol import types
 
 from moedsl.facts import axes, symbols
+from moedsl.facts.field_words import KEYWORDS
 from moedsl.lang import keywords
 from moedsl.lsp import describe, offers
 from moedsl.lsp.document import Document
@@ -145,6 +146,7 @@ _STATEMENTS: dict[str, Callable[[Around], Iterable[Offer]]] = {
     "allow": offers.allow,
     "set": offers.set_field,
     "resilience": offers.resilience,
+    **dict.fromkeys(KEYWORDS, offers.fields_of),
     "for": lambda a: offers.words(UNITS if len(a.said) == 2 else (), "the length of the training"),
     "target": offers.target,
     # in a run, a name may be omitted

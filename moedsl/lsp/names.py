@@ -150,6 +150,8 @@ class _Collector:
                 yield from (o for value in item.values for o in self.expressions(value))
             case ast.TargetStmt(product=word) | ast.ResilienceStmt(section=word):
                 yield self.at("word", word)
+            case ast.FieldsStmt():
+                pass
             case ast.SetStmt(path=path):
                 yield self.at("field", path)
             case ast.Require(name=name, expr=expr) | ast.Prefer(name=name, expr=expr):

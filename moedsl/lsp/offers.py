@@ -13,6 +13,8 @@ from typing import Any
 
 from moedsl.facts import axes, facts, fields, symbols
 from moedsl.facts.families import CHOICES
+from moedsl.facts.field_words import KEYWORDS
+from moedsl.facts.field_words import options as field_options
 from moedsl.facts.fine_tuning import METHODS, TARGETS
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.releases import PRODUCTS
@@ -103,6 +105,13 @@ def resilience(a: Around) -> Iterator[Offer]:
         yield from words(SECTIONS, "a section of Bridge")
     elif a.said[1] in SECTIONS and a.said[-1] != "=":
         yield from _options(a, options(a.said[1]))
+
+
+def fields_of(a: Around) -> Iterator[Offer]:
+    """Offer the words that a keyword of Bridge's fields takes, then the options that are not stated yet."""
+    if len(a.said) == 1 and (own := fields.lookup(KEYWORDS[a.said[0]][""][0])):
+        yield from words((w for w in fields.choices(own.type) if str(w).isalpha() and w), "a value")
+    yield from _options(a, field_options(a.said[0]) if a.said[-1] != "=" else ())
 
 
 def target(a: Around) -> Iterator[Offer]:

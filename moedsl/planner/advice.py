@@ -6,7 +6,7 @@ The notes name advice that a run ignores, and advice that costs the verdict FITS
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isnan
 from typing import Any
 
@@ -23,10 +23,11 @@ from moedsl.rules.evaluators import names
 from moedsl.rules.rule import Rule
 from moedsl.solver.conflicts import shown
 from moedsl.solver.laws import Compiled, Law, Row, broken
-from moedsl.solver.neighbours import judged
+from moedsl.solver.neighbours import effect, judged
+from moedsl.solver.problem import codes_of, first_of
 from moedsl.solver.search import MEMORY_POLICIES, TRANSPORT_POLICIES, Question, TopK
 from moedsl.solver.solve import Chosen
-from moedsl.support.diagnostics import Diagnostic, note, warning
+from moedsl.support.diagnostics import Diagnostic, Label, note, warning
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import change
 
@@ -136,6 +137,34 @@ def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
         kind = warning if law.needs else note
         out.append(kind(law.rule.id, text, where, values=values, cites=law.rule.cites))
     return out
+
+
+def against_policy(c: Chosen) -> Iterator[Diagnostic]:
+    """Warn of each pin of a value that the run's own rules, such as those of a site, would not choose, with its price.
+
+    These rules are the first `candidates` or `default` in force, and each `prefer`."""
+    p, row = c.problem.program, c.solution.rows[0]
+    env = c.environment(row.codes, row.prices)
+    for pin in p.pins.values():
+        axis = axes.BY_NAME[pin.axis]
+        rules = (first_of(p.named(kind, axis.name), env) for kind in ("candidates", "default"))
+        rule = next((r for r in rules if r is not None and not r.is_std), None)
+        if rule is None:
+            continue
+        wanted = [int(code) for code in codes_of(axis, rule, env)]
+        if pin.code in wanted:
+            continue
+        priced = judged(c.compiled, c.cost, row, [(axis, code) for code in wanted])
+        best = min(priced, key=lambda n: (n.refused_by is not None, n.step_time))
+        said = {"rule": rule.id, "axis": axis.name, "value": axes.show(axis.decode(pin.code))}
+        said |= {"wanted": axes.show(axis.decode(best.code)), "why": rule.because or "it gives no reason"}
+        label = Label(rule.span, "the rule")
+        yield warning("plan.against_policy:value", pin.span, label, price=effect(best, row), cites=rule.cites, **said)
+    own = [law for law in c.compiled.advice if not law.rule.is_std and law.needs & p.pins.keys()]
+    for law in broken(own, c.compiled.at(row)):
+        pin = next(p.pins[n] for n in sorted(law.needs & p.pins.keys()))
+        label, why = Label(law.rule.span, "the rule"), reason(law.rule)
+        yield warning("plan.against_policy:advice", pin.span, label, rule=law.rule.id, why=why)
 
 
 ROUNDING = 1e-9

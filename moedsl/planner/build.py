@@ -15,6 +15,8 @@ from moedsl.planner.ladder import RanksBy
 from moedsl.planner.other_layouts import MoreGpus
 from moedsl.planner.plan import VERSION, Member, Plan, Search
 from moedsl.planner.simpler import simpler
+from moedsl.planner.training import build as training_of
+from moedsl.planner.training import recipe_name
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate, holds
 from moedsl.solver import neighbours
@@ -54,6 +56,7 @@ def make_plan(
     estimated = estimate.build(chosen, row, env, held, known.interval)
     derived = _values(p, "derive", env)
     decided = decisions.build(chosen, env, decisions.other_values(chosen, row, near, free, known))
+    name = recipe_name(p.model.name, p.task, gpus, p.hardware.name, policy.precision)
     twin = other_layouts.twin(p, gpus, row.codes, batch) if whole else None
     return Plan(
         version=VERSION,
@@ -80,6 +83,7 @@ def make_plan(
         hub_weights=p.hub_weights,
         estimate=estimated,
         checkpoints=checkpoints.build(chosen, row, env, derived),
+        training=training_of(name, p.task, batch, policy, derived, p.sets, decided),
         racks=layout.racks(meshes.to_json(), gpus, p.hardware, p.site),
         walls=walls.build(chosen, row, env, estimated, tried),
         decisions=decided,

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from moedsl.cost import goodput
 from moedsl.lang import ast
-from moedsl.planner.advice import idle_advice, unheeded
+from moedsl.planner.advice import against_policy, idle_advice, unheeded
 from moedsl.planner.checkpoints import lost
 from moedsl.planner.uneven import uneven
 from moedsl.rules.check.program import Program
@@ -25,7 +25,8 @@ def notes(c: Chosen) -> list[Diagnostic]:
     p = c.problem.program
     gpus = [smallest(p, c.problem.gpus)] if p.gpus is None else whole_nodes(p, p.gpus)
     about_run = [*tight(c), *gpus, *no_proxy(c.problem), *low_goodput(c)]
-    return [*about_run, *unheeded(c.compiled, c.solution.rows[0]), *uneven(c), *unsaved(c), *idle_advice(c)]
+    advised = [*unheeded(c.compiled, c.solution.rows[0]), *against_policy(c)]
+    return [*about_run, *advised, *uneven(c), *unsaved(c), *idle_advice(c)]
 
 
 def whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:

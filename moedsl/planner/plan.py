@@ -24,6 +24,7 @@ from moedsl.planner.ladder import Ladder, RanksBy
 from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, Racks, SamplesPlan
 from moedsl.planner.other_layouts import Alternative, Compared4k, MoreGpus, ShippedRecipe
 from moedsl.planner.simpler import Simpler
+from moedsl.planner.training import Training
 from moedsl.planner.walls import Walls
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
 from moedsl.support.text import visible
@@ -97,6 +98,8 @@ class Plan(JsonForm):
     """The Hugging Face model whose weights are imported before the run."""
     estimate: Estimate
     checkpoints: Checkpoints | None = None
+    """Null in plans of earlier versions."""
+    training: Training | None = None
     """Null in plans of earlier versions."""
     racks: Racks | None = None
     """How groups spread over racks; null if the run file's cluster states no racks."""

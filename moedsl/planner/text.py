@@ -8,9 +8,8 @@ from typing import Any
 
 from moedsl.cost.estimate import NOT, TIGHT
 from moedsl.facts.axes import BY_NAME, pairs, show
-from moedsl.facts.common import COMMON
-from moedsl.planner import checkpoints, container, estimate, experiment, ladder, walls
-from moedsl.planner.decisions import Decision
+from moedsl.planner import checkpoints, container, estimate, experiment, ladder, training, walls
+from moedsl.planner.decisions import Decision, OtherValue
 from moedsl.planner.layout import adapter_text, meshes, policies, racks_summary, racks_text
 from moedsl.planner.other_layouts import shipped_text
 from moedsl.planner.plan import Plan
@@ -67,14 +66,11 @@ def samples(p: Plan) -> list[str]:
 
 RARE, LARGE = 0.05, 0.05
 """A chance to run out of memory below which a gain above this share of the step is worth a line at the top."""
-_OTHER_LENGTHS = ("train.train_samples", "train.num_epochs")
 
 
 def steps(p: Plan) -> int:
     """Return the steps that the run states, or the recipe's steps if it reads samples; else 0."""
-    if p.train_steps or p.samples is None or any(p.set.get(name) is not None for name in _OTHER_LENGTHS):
-        return p.train_steps
-    return COMMON[p.task].values["train.train_iters"]
+    return p.train_steps or (p.training.steps if p.training and p.samples else None) or 0
 
 
 def length(p: Plan) -> str:
@@ -130,8 +126,8 @@ def _advice(p: Plan) -> str:
     """Print each ignored piece of advice with the cost of following it, then the rest in one paragraph."""
     lines = [f"  not followed  {a.rule}: {a.because}; following it: {a.cost}" for a in p.advice if not a.followed]
     lines += [f"  allowed       {a.rule}: {a.because or 'no reason given'}" for a in p.allowed]
-    followed = [short(a.rule) for a in p.advice if a.followed]
-    lines += [wrapped(f"followed or not applicable: {', '.join(followed)}")] if followed else []
+    followed = [a for a in p.advice if a.followed]
+    lines += [f"  all other advice ({len(followed)}) is followed, or not about this run"] if followed else []
     return titled("Advice", lines)
 
 
@@ -140,6 +136,7 @@ SECTIONS: Mapping[str, Callable[[Plan], str]] = {
     "racks": lambda p: racks_text(p.racks) if p.racks else "",
     "batch": lambda p: titled("Batch", [f"  {batch_text(p)}", *(wrapped(t.text) for t in [p.batch.against_4k] if t)]),
     "policy": lambda p: f"Policy\n  {', '.join(policies(p.policy))}",
+    "training": lambda p: titled("Training", [wrapped(training.text(p.training))] if p.training else []),
     "samples": lambda p: titled("Samples", map(wrapped, samples(p))),
     "adapter": lambda p: adapter_text(p.adapter) if p.adapter else "",
     "memory": lambda p: estimate.memory_text(p.estimate.memory),
@@ -175,10 +172,16 @@ SECTIONS: Mapping[str, Callable[[Plan], str]] = {
 LABEL = 14
 """Width of the labels on the left, in characters."""
 BAR = 20
-PARTS = 2
+PARTS = 3
 """The most parts of a wall that are named."""
+MOST_LINES = 30
+"""The lines of a page, where its warnings leave room for no more than its layout, speed and prices."""
+WIDE = 100
 _MOST_NOTES = 2
-_MOST_DECISIONS = 6
+_LESS = ((6, _MOST_NOTES), (4, 1), (4, 0), (2, 0))
+"""The most decisions with a price, and the most notes, until a page is short enough."""
+_BAR_FROM = 0.1
+"""Shares of the step below this have no bar."""
 _MOST_PINS = 3
 _COLOURS = {"FITS": "help", "TIGHT": "warning", "DOES NOT FIT": "error", "Warning": "warning", "Note": "note"}
 Command = tuple[str, str]
@@ -189,16 +192,29 @@ Notes = Sequence[Mapping[str, Any]]
 
 def page_text(p: Plan, notes: Notes, commands: Sequence[Command], width: int) -> str:
     """Print one plan with the diagnostics of its file, and the commands that come next."""
-    parts = (
-        [wrapped(head(p), "", width=width)],
-        _verdict(p, width),
-        _layout(p, width),
-        _speed(p, width),
-        _choices(p, width),
-        [*_others(p, width), *notes_text(notes, width)],
-        next_text(commands, width),
-    )
-    return "\n\n".join("\n".join(lines) for part in parts if (lines := [*part])) + "\n"
+
+    def groups(decisions: int, shown: int, width: int) -> list[list[str]]:
+        parts = (
+            [wrapped(head(p), "", width=width), *_verdict(p, width)],
+            _layout(p, width),
+            _speed(p, width),
+            [*_choices(p, decisions, width), *_others(p, width), *notes_text(notes, width, shown)],
+            next_text(commands, width),
+        )
+        return [lines for part in parts if (lines := "\n".join(part).splitlines())]
+
+    # As much as has room, with blank lines between the groups as far as there is room for them; as at 100 columns, so
+    # that a narrower page says the same
+    (decisions, shown), free, made = _LESS[0], 0, list[list[str]]()
+    for decisions, shown in _LESS:
+        made = groups(decisions, shown, max(width, WIDE))
+        free = MOST_LINES - sum(map(len, made))
+        if free >= len(made) - 1:
+            break
+    made = groups(decisions, shown, width)
+    last = len(made)
+    blank = ("\n" * (i <= free and i < last) for i in range(1, last + 1))
+    return "".join("\n".join(lines) + "\n" + more for lines, more in zip(made, blank, strict=True))
 
 
 def coloured(text: str) -> str:
@@ -247,6 +263,8 @@ def _layout(p: Plan, width: int) -> Iterator[str]:
     if p.samples:
         yield _line("Samples", "; ".join(samples(p)), width)
     yield _line("Policy", ", ".join(w for w in policies(p.policy) if not w.endswith((" none", " off"))), width)
+    if p.training:
+        yield _line("Training", training.text(p.training), width)
     if p.adapter:
         a = p.adapter
         trained = f"{a.params / 1e6:,.1f}M parameters are trained, {100 * a.share:.2g}% of the model"
@@ -267,71 +285,78 @@ def _speed(p: Plan, width: int) -> Iterator[str]:
     if e.parts:
         useful = f"{e.useful_tokens_per_s_per_gpu:,.0f} useful tokens/s/GPU: {e.useful_share:.1%} of a sequence"
         yield _line("", f"{useful} trains the decoder", width)
-    for name, share, parts in (
-        ("compute", w.compute.share, listed(w.compute.shares, PARTS)),
-        ("communication", w.communication.share, listed(w.communication.shares, PARTS)),
-        ("host", w.host.share, ""),
-        ("recompute", e.breakdown["recompute"] / e.step_time_s, ""),
-    ):
-        if share >= SMALL:
-            yield _line(name, f"{bar(share, BAR)} {share:5.1%}{parts}", width)
-    if p.checkpoints:
+    shares = {
+        "compute": w.compute.share, "communication": w.communication.share, "host": w.host.share,
+        "recompute": e.breakdown["recompute"] / e.step_time_s,
+    }  # fmt: skip
+    drawn = {name: share for name, share in shares.items() if share >= _BAR_FROM or name == "compute"}
+    rest = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share >= SMALL and name not in drawn)
+    of = {"compute": listed(w.compute.shares, PARTS - 1), "communication": listed(w.communication.shares, PARTS)}
+    for name, share in drawn.items():
+        others = f"; {rest}" if rest and name == [*drawn][-1] else ""
+        yield _line(name, f"{bar(share, BAR)} {share:5.1%}{of.get(name, '')}{others}", width)
+    if p.checkpoints and p.checkpoints.saved:
         yield _line("Goodput", checkpoints.summary(p.checkpoints, steps(p)), width)
     if lasts := length(p):
         yield _line("Length", lasts, width)
 
 
-def _choices(p: Plan, width: int) -> Iterator[str]:
-    """List chosen values that are not off, then pinned ones, each with the price of the best other value."""
+def _choices(p: Plan, most: int, width: int) -> Iterator[str]:
+    """List chosen values that are not off, then pinned ones, each with the price of the best other value; values that
+    are as good within the error of the estimate on one line."""
     decided = [d for d in p.decisions if d.name in BY_NAME and BY_NAME[d.name].is_on(d.value)]
     chosen = [d for d in decided if d.origin == "chosen"]
-    if chosen:
-        yield "Decisions, each with the best other value"
-    yield from _priced(chosen[:_MOST_DECISIONS], width)
-    if len(chosen) > _MOST_DECISIONS:
-        yield wrapped(_named(chosen[_MOST_DECISIONS:]), "  and ", "  ", width)
-    pinned = [d for d in decided if d.origin == "pinned"]
-    if pinned:
-        yield _line("Pinned", _named(pinned), width)
+    close = [d for d in chosen if (best := _best(d)) and CLOSE in best.effect]
+    priced = [d for d in chosen if d not in close]
+    yield from _priced("Decisions", priced[:most], width)
+    if len(priced) > most:
+        yield wrapped(_named(priced[most:]), "  and ", "  ", width)
+    if close:
+        others = ", ".join(f"{d.name} {show(best.value)} for {show(d.value)}" for d in close if (best := _best(d)))
+        yield _line("As good", f"within the error of the estimate: {others}", width)
     told = [d for d in p.decisions if d.origin == "pinned" and any(CLOSE not in a.effect for a in d.alternatives)]
-    if told:
-        yield "Pinned, each with the value that the run would choose without that pin"
-    yield from _priced(sorted(told, key=lambda d: d.alternatives[0].step_time or 0.0)[:_MOST_PINS], width)
+    told = sorted(told, key=lambda d: d.alternatives[0].step_time or 0.0)[:_MOST_PINS]
+    yield from _priced("Pinned", told, width)
+    if pinned := [d for d in decided if d.origin == "pinned" and d not in told]:
+        yield _line("" if told else "Pinned", _named(pinned), width)
 
 
 def _named(decisions: Sequence[Decision]) -> str:
     return ", ".join(f"{d.name} {show(d.value)}" for d in decisions)
 
 
-def _priced(decisions: Sequence[Decision], width: int) -> Iterator[str]:
-    """Print each decision with the price of the best other value."""
-    names = [f"  {d.name} {show(d.value)}" for d in decisions]
-    room = max([2 * LABEL, *(len(name) for name in names if len(name) <= width * 2 // 5)])
-    for d, name in zip(decisions, names, strict=True):
+def _best(d: Decision) -> OtherValue | None:
+    """Return the fastest other value."""
+    return min(d.alternatives, key=lambda a: float("inf") if a.step_time is None else a.step_time, default=None)
+
+
+def _priced(label: str, decisions: Sequence[Decision], width: int) -> Iterator[str]:
+    """Print each decision with the price of the best other value, of a pin that of what the run would choose."""
+    for i, d in enumerate(decisions):
         price = "no other value is possible"
-        if d.alternatives:
-            best = min(d.alternatives, key=lambda a: float("inf") if a.step_time is None else a.step_time)
+        if best := _best(d):
             price = f"{show(best.value)} is {best.effect}".replace(" std.", " ")
-        yield _wrapped(price, name.ljust(room) + "  ", " " * (room + 2), width)
+        yield _line("" if i else label, f"{d.name} {show(d.value)}: {price}", width)
 
 
 def _others(p: Plan, width: int) -> Iterator[str]:
     """Show NVIDIA's own recipe, how to get its layout where that is faster, and a faster layout that may not fit."""
     r = p.shipped
     if r is not None:
-        yield _line("NVIDIA", r.name, width)
         if r.step_time_s is None:
-            text = f"refused in this run by {r.refused_by}: {r.because}"
+            text = f"refused by {short(r.refused_by or '')} (`--section nvidia`)"
         elif not r.changes:
             text = "this plan has its layout"
         else:
-            text = f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.verdict}"
+            text = r.verdict or ""
+            if r.verdict == "FITS":
+                text = f"{r.step_time_s:.2f} s a step ({r.against_plan}), FITS"
             if r.verdict != "FITS" or r.step_time_s >= p.estimate.step_time_s:
                 text += " (`--section nvidia`)"
             else:
                 text += "; `--like` takes it"
                 text += "" if p.phase == "throughput" else "; `throughput first` looks for the fastest"
-        yield _line("", text, width)
+        yield _line("NVIDIA", f"{r.name}: {text}", width)
     if p.simpler and (p.simpler.changes or p.simpler.within != WITHIN):
         yield _line("Simpler", p.simpler.text, width)
     yield from _faster(p, width, first=False)
@@ -356,14 +381,16 @@ def odds(chance: float) -> str:
     return f"about 1 run of {round(1 / chance)}" if chance <= 0.4 else f"about {round(10 * chance)} of 10 runs"
 
 
-def notes_text(notes: Notes, width: int) -> Iterator[str]:
+def notes_text(notes: Notes, width: int, most: int = _MOST_NOTES) -> Iterator[str]:
     """Print every warning and the first notes, each as one paragraph with its line in the file."""
     warnings, others = ([d for d in notes if d["severity"] == s] for s in ("warning", "note"))
-    for d in [*warnings, *others[:_MOST_NOTES]]:
+    for d in [*warnings, *others[:most]]:
         line = next((f", line {label['line']}" for label in d["labels"] if "line" in label), "")
         yield _line(d["severity"].capitalize(), f"{d['message']} ({short(d['id'])}{line})", width)
-    if len(others) > _MOST_NOTES:
-        yield _line("", f"and {counted(len(others) - _MOST_NOTES, 'more note')}: `moedsl check` prints them", width)
+    if left := [short(d["id"]).rpartition(".")[2] for d in others[most:]]:
+        named = ", ".join(dict.fromkeys(left))
+        text = f"{named}: `moedsl check` prints {'it' if len(left) == 1 else 'them'}"
+        yield _line("" if most else "Notes", f"{'and ' * bool(most)}{text}", width)
 
 
 def next_text(commands: Sequence[Command], width: int) -> Iterator[str]:
@@ -372,3 +399,5 @@ def next_text(commands: Sequence[Command], width: int) -> Iterator[str]:
     for i, (command, what) in enumerate(commands):
         line = f"{'' if i else 'Next':<{LABEL}}{command:<{longest}}  # {what}"
         yield line if len(line) <= width else line[: LABEL + len(command)]
+        if len(line) > width and len(commands) == 1:
+            yield f"{'':<{LABEL}}# {what}"

@@ -75,7 +75,7 @@ class CommunicationWall(JsonForm):
     """Share of the step."""
     seconds: Mapping[str, float]
     bubble_s: float
-    """The pipeline bubble, which `seconds` counts under pp."""
+    """The pipeline bubble, as in `seconds`."""
     shares: Mapping[str, float]
 
 
@@ -157,11 +157,13 @@ LINKS = {
     "ep": ("expert_communication",),
     "tp": ("tensor_communication",),
     "cp": ("context_communication",),
-    "dp": ("data_communication", "stragglers"),
-    "pp": ("pipeline_communication", "bubble"),
+    "dp": ("data_communication",),
+    "pp": ("pipeline_communication",),
+    "bubble": ("bubble",),
+    "stragglers": ("stragglers",),
 }
-"""The parts of the step that each kind of communication exposes. The pipeline bubble counts as pp; the wait for the
-slowest expert group counts as dp, because it shows in dp's reduction."""
+"""The parts of the step that each kind of communication exposes, the pipeline's bubble, and the wait for the slowest
+expert group."""
 HOST = ("launch", "step_overhead")
 BACK = tuple(n for n in axes.MEMORY_POLICIES if not axes.BY_NAME[n].is_format)
 """Axes that save memory."""
@@ -296,6 +298,7 @@ def tried(chosen: Chosen, env: Mapping[str, Any]) -> list[tuple[axes.Axis, int]]
 
 KINDS = {
     "ep": "expert", "tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline",
+    "bubble": "bubbles", "stragglers": "stragglers",
     "matrix": "matrix products", "attention": "attention", "scan": "scan", "passes": "passes over memory",
     "vision": "vision tower", "optimizer": "optimizer",
 }  # fmt: skip

@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 from attrs import evolve, field, fields, frozen
 
+from moedsl.compiler import load_stdlib
 from moedsl.facts import axes, families, releases
 from moedsl.facts.axes import pairs
 from moedsl.facts.machines import MOST_GPUS
 from moedsl.facts.symbols import VLM_WORDS
+from moedsl.lang import ast
 from moedsl.lang.printer import print_expr
 from moedsl.planner import experiment
 from moedsl.planner.plan import Priced
@@ -111,16 +113,18 @@ def profiles(c: Chosen) -> bool:
 
 
 def what_if(
-    chosen: Chosen, library: Library, budget: Budget | None = None, progress: Progress = lambda _: None
-) -> WhatIf:
-    """Solve every change of a run; a run that shares its layout with others is first solved on its own."""
+    chosen: Chosen, library: Library, budget: Budget | None = None, progress: Progress = lambda _: None,
+    gpus: Sequence[str] = (),
+) -> WhatIf:  # fmt: skip
+    """Solve every change of a run; a run that shares its layout with others is first solved on its own. `gpus` are the
+    other GPUs to compare; without them, those that a user can get."""
     base = chosen
     if shared(chosen):
         alone = plan_for(held(chosen), chosen.problem.gpus, keep=1)
         base = alone if alone.solution.rows else chosen
     p, ranks, now = chosen.problem.program, chosen.compiled.ranks[0], base.solution.rows[0]
     lines, old = list[Changed | Unsolved](), values(base)
-    for c in changes(base, library):
+    for c in changes(base, library, gpus):
         if c.program is None or c.program.gpus is None:
             lines.append(Unsolved(c.kind, c.label, why=c.why))
             continue
@@ -189,18 +193,18 @@ class Change:
     """Why nothing can be compiled."""
 
 
-def changes(chosen: Chosen, library: Library) -> list[Change]:
-    """Make every change of a run, in the order of `KINDS`."""
+def changes(chosen: Chosen, library: Library, gpus: Sequence[str] = ()) -> list[Change]:
+    """Make every change of a run, in the order of `KINDS`; `gpus` as in `what_if`."""
     p, out = held(chosen), list[Change]()
     assert p.gpus is not None
-    for gpus in (p.gpus * 2, p.gpus * 4):
-        why = f"more than {MOST_GPUS} GPUs are not supported" if gpus > MOST_GPUS else None
-        label = f"{gpus // p.gpus}x GPUs: {gpus} {p.hardware.name}"
-        out.append(Change("gpus", label, None if why else evolve(p, gpus=gpus), why))
+    for more in (p.gpus * 2, p.gpus * 4):
+        why = f"more than {MOST_GPUS} GPUs are not supported" if more > MOST_GPUS else None
+        label = f"{more // p.gpus}x GPUs: {more} {p.hardware.name}"
+        out.append(Change("gpus", label, None if why else evolve(p, gpus=more), why))
     half, odd = p.gpus // 2, f"{p.gpus} is an odd number" if p.gpus % 2 else None
     label = "half the GPUs" if odd else f"half the GPUs: {half} {p.hardware.name}"
     out.append(Change("gpus", label, None if odd else evolve(p, gpus=half), odd))
-    out += _hardware(p, library)
+    out += _hardware(p, library, gpus)
     # Twice and half the sequence length, with the same tokens a step
     assert p.batch is not None
     step = p.batch * p.seq
@@ -226,21 +230,28 @@ def changes(chosen: Chosen, library: Library) -> list[Change]:
     return [*out, *_settled(chosen, p, formats=False)]
 
 
-def _hardware(p: Program, library: Library) -> Iterator[Change]:
-    """Yield every other declared GPU that is fast enough: the same number of GPUs, and the same number of nodes."""
+RENTED = ("a100_40gb", "a100_80gb", "b200", "b300", "gb200", "gb300", "h100", "h200")
+"""GPUs that large clouds rent to anyone: AWS P4d to P6e, Google A2 to A4X, Azure ND A100 v4 to GB300 v6."""
+
+
+def _hardware(p: Program, library: Library, gpus: Sequence[str]) -> Iterator[Change]:
+    """Yield other GPUs: the same number of them, and the same number of nodes. Without `gpus`, these are the rented
+    ones, those of the clusters and those that the file declares, if they are fast enough."""
     assert p.gpus is not None
     node, nodes = p.hardware.gpus_per_node, -(-p.gpus // p.hardware.gpus_per_node)
-    for name in sorted(library.hardware.keys() - {p.hardware.name}):
+    clusters = (e.value.id for c in library.clusters.values() for e in c.facts if isinstance(e.value, ast.Name))
+    own = {*clusters, *(library.hardware.keys() - load_stdlib().hardware.keys())}
+    for name in sorted((({*gpus} or {*RENTED, *own}) & library.hardware.keys()) - {p.hardware.name}):
         h, diagnostics = library.gpu(name)
         if h is None:
             yield Change("hardware", f"{p.gpus} {name}", None, f"its declaration is wrong: {diagnostics[0].message}")
             continue
-        if h.tflops["bf16"] < SLOWEST * p.hardware.tflops["bf16"]:
+        if not gpus and h.tflops["bf16"] < SLOWEST * p.hardware.tflops["bf16"]:
             continue
         yield Change("hardware", f"{p.gpus} {name}", evolve(p, hardware=h))
         same_nodes = nodes * h.gpus_per_node
         if p.gpus >= node and same_nodes not in (p.gpus, 0) and same_nodes <= MOST_GPUS:
-            label = f"{same_nodes} {name} ({counted(nodes, 'node')}, as now)"
+            label = f"{same_nodes} {name} ({counted(nodes, 'node')})"
             yield Change("hardware", label, evolve(p, hardware=h, gpus=same_nodes))
 
 
@@ -293,19 +304,22 @@ def what_if_text(a: WhatIf) -> str:
     base, solved = a.base, [f for f in a.lines if isinstance(f, Changed)]
     layout = whole(base.layout, sorted({name for f in solved for name in f.changes}))
     what = f"now: {base.gpus} {base.hardware}, {tokens(base.seq)}"
-    rows = [
-        ("", "", *speed(base), "goodput", "speedup", *cost(base), "layout"),
-        (what, "", *speed(base).values(), f"{base.goodput:.1%}", "1.00x", *cost(base).values(), layout),
-    ]
+
+    def figures(f: Base, speedup: float) -> tuple[str, ...]:
+        return (*speed(f).values(), f"{speedup:.2f}x", *(cost(f).values() if f.budget else ()))
+
+    costs = cost(base) if base.budget else ()  # without a budget a cost is the rate again
+    rows = [("", "", *speed(base), "speedup", *costs, "layout"), (what, "", *figures(base, 1.0), "")]
     for f in solved:
-        mark, changes = "E" if f.another_experiment else "", pairs(f.changes) or "the same layout"
-        figures = (*speed(f).values(), f"{f.goodput:.1%}", f"{f.speedup:.2f}x", *cost(f).values())
-        rows.append((f.change, mark, *figures, changes))
-    head, now, *cells = figures_table(rows, left=2)
+        stated = {n: v for n, v in f.changes.items() if n not in f.change.split() and n != f.kind}
+        kept = f"goodput {f.goodput:.1%} " if abs(f.goodput - base.goodput) >= NOTABLE else ""
+        mark = "E" if f.another_experiment else ""
+        rows.append((f.change, mark, *figures(f, f.speedup), f"{kept}{pairs(stated) or 'the same'}"))
+    title, now, *cells = (_cut(line.rstrip()) for line in figures_table(rows, left=2))
     line_of = dict(zip((f.change for f in solved), cells, strict=True))
     s = a.step
     step = f"{s.tokens:,} tokens a step (now {s.global_batch} sequences of {tokens(s.seq)})"
-    lines = [f"{a.name}: what if, with the same {step}", head, now]
+    lines = [wrapped(f"{a.name}: what if, with the same {step}", "", "  "), title, now, wrapped(layout, "    ", "    ")]
     for kind, heading in KINDS.items():
         mine = [f for f in a.lines if f.kind == kind]
         lines += [heading] if mine else []
@@ -318,3 +332,13 @@ def what_if_text(a: WhatIf) -> str:
     names = dict.fromkeys(n for f in solved for n in f.another_experiment)
     lines += [wrapped(ELSEWHERE + ", ".join(names))] if names else []
     return "\n".join([*lines, *budget_note(base)]) + "\n"
+
+
+WIDTH = 100
+NOTABLE = 0.005
+"""A goodput is named if it differs by at least this from the run's."""
+
+
+def _cut(line: str) -> str:
+    """Return a line of the table, without the last values of its layout where it is too long."""
+    return line if len(line) <= WIDTH else line[: line.rfind(" ", 0, WIDTH - 3)] + " ..."

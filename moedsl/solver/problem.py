@@ -192,13 +192,13 @@ def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArra
             rule = next(r for r in p.of("let") if r.name == LetName.FP8_HERE)
             return np.array([axis.encode(env[LetName.FP8_HERE])]), rule
         rule = first_of(p.named("candidates" if p.precision == "auto" else "default", "precision"), env)
-        return (_codes(axis, rule, env), rule) if rule is not None else (np.zeros(1, dtype=np.int64), None)
+        return (codes_of(axis, rule, env), rule) if rule is not None else (np.zeros(1, dtype=np.int64), None)
     if axis.name == "vpp" and p.pipeline_layout is not None:
         return np.array(divisors(len(pieces(p.pipeline_layout, p.model)[0])), dtype=np.int64), None
     for kind in ("candidates", "default"):
         rule = first_of(p.named(kind, axis.name), env)
         if rule is not None:
-            return _codes(axis, rule, env), rule
+            return codes_of(axis, rule, env), rule
     # Without a rule: every divisor of the GPUs, or every word; for a set, empty and each member alone
     if axis.kind == "int":
         return np.array(divisors(gpus) if axis.name in axes.SIZES else [1], dtype=np.int64), None
@@ -207,7 +207,8 @@ def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArra
     return np.arange(2 if axis.kind == "flag" else len(axis.words), dtype=np.int64), None
 
 
-def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.int64]:
+def codes_of(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Return the values that a `candidates` or `default` gives an axis, as codes."""
     items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
     codes = dict.fromkeys(axis.encode(evaluate(i, env)) for i in items)
     return np.array(list(codes), dtype=np.int64)

@@ -246,7 +246,7 @@ def unlike(cost: Cost, seen: Seen, constants: float, launched: float) -> Iterato
     if cost.seq > seen.seq:
         yield f"no run longer than {seen.seq} tokens"
     if constants > TAUGHT:
-        yield "hardly a run that teaches what its step leans on"
+        yield "hardly a measured run that spends its time on the same parts"
     if launched > LAUNCHED:
         yield f"hardly a run whose launches add {launched:.0%} to its step"
 

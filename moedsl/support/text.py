@@ -95,8 +95,10 @@ CLOSE = "within the error, "
 
 def change(step_time: float, gib: float, close: bool = False) -> str:
     """Describe what a change costs in step time (a share) and memory. `close`: the estimate cannot tell the steps
-    apart."""
-    return f"{CLOSE * close}{100 * step_time:+.1f}% step time, {gib:+.1f} GiB"
+    apart. What rounds to nothing is left out."""
+    said = [f"{100 * step_time:+.1f}% step time"] if abs(step_time) >= 0.0005 else []
+    said += [f"{gib:+.1f} GiB"] if abs(gib) >= 0.05 else []
+    return f"{CLOSE * close}{', '.join(said) or 'the same time and memory'}"
 
 
 def short(rule: str) -> str:

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
+from moedsl.compiler import compile_source, load_stdlib
 from moedsl.facts.symbols import TASKS
 from moedsl.runs import samples
+from moedsl.support.source import Source
 from tests.cli.test_terminal import Terminal
+from tests.helpers import rotation
 from tests.helpers.programs import plan_of
 
 GIVEN = ["--model", "qwen3_30b_a3b", "--machines", "h100 x 16"]
@@ -88,6 +91,41 @@ def test_a_wrong_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch, capsys: 
     ]  # fmt: skip
     text = Path("run.moe").read_text(encoding="utf-8")
     assert "model qwen3_30b_a3b\nh100 x 8 " in text and "\n# batch 32 " in text and "\ntask peft\n" in text
+
+
+EVERY = [(model, task) for model in sorted(load_stdlib().models) for task in TASKS]
+
+
+@pytest.mark.parametrize(("model", "task"), rotation.some("init", EVERY, 2))
+def test_its_run_file_has_a_plan_without_a_warning(model: str, task: str) -> None:
+    """For every model and task of the library, on enough GPUs for the largest."""
+    given = ["--model", model, "--machines", "gb300 x 512", "--task", task, "--lr", "1e-5", "--length", "100B tokens"]
+    assert main(["init", *given, "--checkpoints", "/c", "--wandb", "w", "--data", "/d/x"]) == 0
+    text = Path("run.moe").read_text(encoding="utf-8")
+    result = compile_source(Source("run.moe", text), asks="page")
+    assert [d for d in result.diagnostics if d.severity != "note"] == []
+    (plan,) = result.plans
+    assert plan.training is not None and {"steps", "lr"}.isdisjoint(plan.training.defaults)
+    assert (plan.training.lr, plan.training.checkpoints, plan.training.wandb) == (1e-5, "/c", "w")
+
+
+def test_samples_that_are_here_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """The file has what `moedsl data stats` prints for it."""
+    Path("mine").mkdir()
+    lines = [json.dumps({"input": "word " * n, "output": "yes"}) for n in range(1, 60)]
+    Path("mine/training.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert main(["data", "stats", "mine", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert main(["init", *GIVEN, "--task", "sft", "--data", "mine"]) == 0
+    text = Path("run.moe").read_text(encoding="utf-8")
+    assert found["statement"] in text and f"\nbatch {found['batch']} " in text and "preprocessing" not in text
+
+
+def test_every_answer_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("\n\n\n8k\n14 days\n2e-4\n/shared/c\nmoe\n"))
+    assert main(["init"]) == 0
+    lines = [line.partition("  ")[0] for line in Path("run.moe").read_text(encoding="utf-8").splitlines()]
+    assert {"seq 8k", "for 14 days", "lr 2e-4 min=2e-05", 'checkpoints "/shared/c"', 'wandb "moe"'} <= {*lines}
 
 
 def test_a_file_stays(capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,7 +175,7 @@ def test_a_line_of_progress_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\n" not in err.getvalue().split("main: olmoe_7b")[0]
     monkeypatch.setattr(sys, "stderr", err := io.StringIO())
     assert main(["plan", "-e", "olmoe_7b; h100 x 4"]) == 0  # another program: a worker compiles one once
-    assert "  solving main\n  planning main\n" in err.getvalue() and "\x1b" not in err.getvalue()
+    assert err.getvalue() == ""
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -311,6 +311,46 @@ def test_bridge_gives_what_a_recipe_leaves_out() -> None:
         assert {p: v for p, v in plain.items() if str(said.get(p)) != v} == {}, name
 
 
+TRAINS = """
+import json
+from megatron.bridge.recipes import common
+out = {}
+for task in ("pretrain", "sft", "peft"):
+    c = getattr(common, f"_{task}_common")()
+    out[task] = {
+        "lr": c.optimizer.lr, "min_lr": c.optimizer.min_lr, "schedule": c.scheduler.lr_decay_style,
+        "warmup_steps": c.scheduler.lr_warmup_iters, "optimizer": c.optimizer.optimizer,
+        "weight_decay": c.scheduler.end_weight_decay, "steps": c.train.train_iters,
+    }
+print("ANSWER", json.dumps(out))
+"""
+
+
+@pytest.mark.bridge
+def test_bridge_trains_with_what_a_plan_calls_its_default() -> None:
+    ran = bridge_process.run("-c", TRAINS)
+    answer = json.loads(next(x for x in ran.stdout.splitlines() if x.startswith("ANSWER"))[7:])
+    for task, said in answer.items():
+        trains = plan_of(f'qwen3_30b_a3b; h100 x 16; fit first; task {task}; data "/d"').training
+        assert trains is not None
+        assert {name: getattr(trains, name) for name in trains.defaults} == said, task
+
+
+def test_what_a_run_states_is_no_default_and_is_the_recipes() -> None:
+    short = 'lr 1e-4 min=1e-6 weight_decay=0.1; schedule linear warmup=7; checkpoints "/c" every=9 keep=2; wandb "w"'
+    long = """
+        set optimizer.lr = 1e-4; set optimizer.min_lr = 1e-6; set scheduler.start_weight_decay = 0.1
+        set scheduler.end_weight_decay = 0.1; set scheduler.lr_decay_style = linear; set scheduler.lr_warmup_iters = 7
+        set checkpoint.save = "/c"; set checkpoint.save_interval = 9; set checkpoint.most_recent_k = 2
+        set logger.wandb_project = "w"
+    """
+    one, other = (plan_of(f'qwen3_30b_a3b; h100 x 16; fit first; data "/d"; {text}') for text in (short, long))
+    assert one == other
+    assert one.training is not None
+    assert one.training.defaults == ("optimizer", "steps")
+    assert (one.training.lr, one.training.checkpoints, one.training.wandb) == (1e-4, "/c", "w")
+
+
 # ---------------------------------------------------------------- the commit of the model
 
 

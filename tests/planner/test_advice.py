@@ -169,3 +169,29 @@ def test_runs_of_other_words_are_not_named() -> None:
 def test_the_variants_of_an_isolation_refuse_a_field_once() -> None:
     text = "qwen3_30b_a3b; h100 x 16; batch 64; throughput first; isolate overlap in off, on, delayed; "
     assert len(said(text + "set model.tensor_model_parallel_size = 4", "plan.set_decided")) == 1
+
+
+SITE = """
+rules site {
+  prefer nvlink_tp: tp <= 2 because "the rule of the house" cite ours "wiki"
+  candidates ep = [4, 8] because "racks of eight" cite ours "wiki"
+  default dispatcher = alltoall because "no other is installed" cite ours "wiki"
+}
+qwen3_30b_a3b; h100 x 64; fit first; pin tp=4 cp=1 pp=1 ep=16 recompute=none offload=none dispatcher=deepep micro_batch=1
+"""
+
+
+def test_a_pin_against_a_rule_of_the_site_is_said_with_its_price() -> None:
+    """The price is the difference to a plan with the site's value."""
+    found = {text_at(SITE, d): d.message for d in diagnosed(SITE) if d.id == "plan.against_policy"}
+    assert {*found} == {"tp=4", "ep=16", "dispatcher=deepep"}
+    assert "the rule of the house" in found["tp=4"] and "racks of eight" in found["ep=16"]
+    (here,), (other,) = (compiled(t).plans for t in (SITE, SITE.replace("dispatcher=deepep", "dispatcher=alltoall")))
+    change = other.estimate.step_time_s / here.estimate.step_time_s - 1
+    assert f"with alltoall instead: {100 * change:+.1f}% step time" in found["dispatcher=deepep"]
+    own = SITE[SITE.index("qwen3") :]
+    assert not [d for d in diagnosed(own) if d.id == "plan.against_policy"]
+
+
+def text_at(text: str, d: Diagnostic) -> str:
+    return text[d.labels[0].span.start : d.labels[0].span.end]

@@ -13,7 +13,8 @@ from moedsl.cli import console
 from moedsl.cli.arguments import SECTIONS
 from moedsl.cli.main import main
 from moedsl.cli.printing import after_plan
-from moedsl.compiler import compile_source
+from moedsl.cli.reference.page import page as explained
+from moedsl.compiler import compile_source, load_stdlib
 from moedsl.planner import text
 from moedsl.queries.pages import page
 from moedsl.support.source import Source
@@ -67,7 +68,7 @@ OTHERS = [example for example in EXAMPLES if example.stem not in SHOWN]
 def test_a_page_is_short_and_narrow_and_loses_no_number(example: Path) -> None:
     result = programs.example(example)
     wide, narrow = of(example, 100), of(example, 80)
-    assert len(wide.splitlines()) <= 38 and len(narrow.splitlines()) <= 48
+    assert len(wide.splitlines()) <= text.MOST_LINES == 30 and len(narrow.splitlines()) <= 48
     assert max(map(len, wide.splitlines())) <= 100
     assert NUMBER.findall(COMMAND.sub("", wide)) == NUMBER.findall(COMMAND.sub("", narrow))
     if not any(p.isolation for p in result.plans):  # whose comparison is a paragraph of 100 columns
@@ -90,6 +91,20 @@ def test_a_faster_recipe_of_nvidia_that_fits_has_ways_to_it(said: Said) -> None:
     ways = "`--like` takes it; `throughput first` looks for the fastest"
     assert ways in " ".join(said("-e", run).split())
     assert "takes it" not in said("-e", f"{run}; throughput first")
+
+
+LABELS = re.compile(r"^([A-Z][\w ]*?|rests on|[a-z]+)(?=  +\S| \[)", re.MULTILINE)
+SHARES = re.compile(r"(?<=[:,;\]%] )([a-z][a-z ]*?) [\d.]+%")
+TRAINS = ("lr", "warm-up", "cosine", "adam", "weight decay", "microbatch", "replica", "TFLOPS", "9 of 10 runs")
+
+
+@pytest.mark.parametrize("name", SHOWN[:6])
+def test_explain_knows_every_word_of_a_page(name: str) -> None:
+    lines = of(example_path(name), 200)
+    drawn = "".join(line for line in lines.splitlines() if " [#" in line)
+    words = {*LABELS.findall(lines), *SHARES.findall(drawn), *TRAINS} - {"main"}
+    assert {"Memory", "Training", "communication", "expert"} <= words
+    assert {word for word in words if explained(word, load_stdlib()) is None} == set()
 
 
 @pytest.mark.parametrize("name", SHOWN)

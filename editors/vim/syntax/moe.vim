@@ -28,7 +28,7 @@ syntax region moeBrackets matchgroup=moeDelimiter start='[(\[]' end='[)\]]' cont
 syntax cluster moeExpression contains=moeName,moeAxis,moeValue,moeFunction,moeNumber,moeOperator,moeDelimiter,moeConstant,moeWordOperator,moeClause,moeString,moeComment,moeBrackets
 
 " Statements
-syntax match moeStatement '\v%(%(^|[;{])\s*)@<=%(micro_batch|resilience|precision|hardware|workflow|adapter|isolate|require|routing|weights|prefer|target|allow|batch|model|sweep|data|risk|task|for|pin|seq|set|vlm)%([A-Za-z0-9_.])@!'
+syntax match moeStatement '\v%(%(^|[;{])\s*)@<=%(checkpoints|micro_batch|resilience|precision|hardware|schedule|workflow|adapter|isolate|require|routing|weights|prefer|target|allow|batch|model|sweep|wandb|data|risk|task|for|log|pin|seq|set|vlm|lr)%([A-Za-z0-9_.])@!'
 syntax match moeLink '\v%(%(%(^|[;{])\s*)@<=%(hardware\s+)=[A-Za-z_][A-Za-z0-9_]*%(\.[A-Za-z0-9_]+)*\s+)@<=x%([A-Za-z0-9_.-])@!'
 syntax match moeLink '\v%(%(%(^|[;{])\s*)@<=[A-Za-z_][A-Za-z0-9_]*%(\.[A-Za-z0-9_]+)*\s+)@<=first%([A-Za-z0-9_.])@!'
 syntax match moeStatement '\v%(%(^|[;{])\s*)@<=profile\ze\s+first%([A-Za-z0-9_.])@!%(\s*\{)@!'

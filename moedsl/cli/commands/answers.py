@@ -17,7 +17,9 @@ from moedsl.planner.report import SIGN, page, read_measured
 from moedsl.queries import what_if as what_ifs
 from moedsl.queries.layouts import Budget, because, budget_text, step_tokens, top, top_text
 from moedsl.queries.pareto import pareto, pareto_text
+from moedsl.rules.check.run_draft import hardware_like
 from moedsl.solver.solve import Chosen
+from moedsl.support.diagnostics import error
 from moedsl.support.files import refusals, stamp
 
 
@@ -80,7 +82,13 @@ def what_if(a: Namespace) -> int:
         return 1
     result = compiled(a, "solve")
     progress, budget = console.Progress(), budget_of(a)
-    found = [what_ifs.what_if(c, result.library, budget, progress) for c in result.chosen if not what_ifs.profiles(c)]
+    gpus = [name.strip() for name in (a.gpus or "").split(",") if name.strip()]
+    unknown = [name for name in gpus if name not in result.library.hardware]
+    known = result.library
+    console.stop_on(error("check.unknown_name:hardware", name=n, help=hardware_like(n, known)) for n in unknown)
+    found = [
+        what_ifs.what_if(c, known, budget, progress, gpus) for c in result.chosen if not what_ifs.profiles(c)
+    ]  # fmt: skip
     data = {"version": 1, "runs": [f.to_json() for f in found]}
     console.print_answer(a, data, lambda: "\n".join(map(what_ifs.what_if_text, found)), end="")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from moedsl.cli import console
 from moedsl.cli.commands import launch
@@ -105,6 +106,13 @@ def data(a: Namespace) -> int:
     made = report(measured, str(path.parent), a.tokenizer, notes)
     console.print_answer(a, made, lambda: text(made, str(path)))
     return 0
+
+
+def samples_of(folder: Path) -> dict[str, Any] | None:
+    """Return what `moedsl data stats` reports on a folder; None if it has no samples here. Raises Refused for a file
+    that has none."""
+    path = folder / TRAINING
+    return report(console.accepted(_measured(path, estimated, 10)), str(folder), None) if path.exists() else None
 
 
 def _measured(path: Path, count: Tokens, seconds: float) -> Measured | Diagnostic:

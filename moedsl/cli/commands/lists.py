@@ -111,19 +111,17 @@ def targets(a: Namespace) -> int:
 
 def clusters(a: Namespace) -> int:
     """List the clusters for `moedsl run --cluster`, including those of a run file and of the files that it uses."""
-    from moedsl.lang import reader
     from moedsl.lang.parser import parse
     from moedsl.rules.check import cluster_reader, cluster_rules
     from moedsl.rules.check.cluster_facts import Cluster
     from moedsl.rules.library import use
 
     library, diagnostics = load_stdlib(), list[Diagnostic]()
-    if a.file is not None:
-        source, found = reader.read(a.file)
-        module, more = parse(source) if source is not None else (None, ())
-        if source is not None and module is not None:
+    if a.file is not None or a.expression is not None:
+        module, more = parse(source := console.source_of(a))
+        if module is not None:
             use(library, source, module, parse)
-        diagnostics += [*found, *more]
+        diagnostics += more
     declared, more = cluster_rules.known(library)
     read = {n: cluster_reader.read(k.decl, library) for n, k in declared.items()}
     diagnostics += [*library.diagnostics, *more, *(d for _, wrong in read.values() for d in wrong)]

@@ -86,7 +86,6 @@ def upgrade(a: Namespace) -> int:
     """Say what another release changes for a run or a recipe. Exit 1 if the release refuses it as it is."""
     from moedsl.bridge import upgrade as of
     from moedsl.facts.releases import KNOWN, default, named
-    from moedsl.lang import reader
 
     asked = vars(a)["from"]
     before, after = named(asked) if asked else default(), named(a.to)
@@ -95,10 +94,8 @@ def upgrade(a: Namespace) -> int:
             known = ", ".join(r.bridge for r in KNOWN)
             raise Refused([error("check.target:unsupported", release=version, known=known)])
     assert before is not None and after is not None
-    if a.target.endswith(".moe"):
-        source, wrong = reader.read(a.target)
-        if source is None:
-            raise Refused(wrong)
+    if a.target is None or a.target.endswith(".moe"):
+        source = console.source_of(Namespace(file=a.target, expression=a.expression))
         found = of.of_run(source, before.bridge if asked else "", after, a.run)
     else:
         made = of.of_recipe(a.target, before, after, a.gpu, a.world)

@@ -1,4 +1,5 @@
-"""Read the statements of a run with options: `adapter`, `data`, `resilience`, `vlm` and `weights`."""
+"""Read the statements of a run with options: `adapter`, `data`, `resilience`, `vlm`, `weights`, and those that set
+fields of Bridge under shorter names."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from attrs import evolve, frozen
 
 from moedsl.cost import adapters as counts
 from moedsl.cost import pipeline
-from moedsl.facts import axes, fields, fine_tuning
+from moedsl.facts import axes, field_words, fields, fine_tuning
 from moedsl.facts.facts import Model
 from moedsl.facts.families import PRESET_SPLITS, PRESETS
 from moedsl.facts.fine_tuning import EXPERTS, METHODS, PARTS, SOURCES, TARGETS, Adapter, Samples
@@ -83,15 +84,23 @@ def _of_method(b: ast.Binding, value: Any, method: str) -> Iterator[Diagnostic]:
                 yield error("check.adapter:unknown-target", at, method=method, module=word, help=help, cites=cites)
 
 
+def built_targets(m: Model, a: Adapter) -> tuple[str, ...]:
+    """Return the modules that an adapter of a model may be on, by Megatron's names; none if its layout is unknown."""
+    whole = pipeline.layout_for(m, 1, 1)
+    alone = (evolve(a, targets=frozenset({t})) for t in TARGETS)
+    return tuple(
+        t for t, a in zip(TARGETS, alone, strict=True) if whole and counts.stage(m, a, whole, 0, 1, 1, 1).total
+    )
+
+
 def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) -> Iterator[Diagnostic]:
     """Report targets that a model does not have: Bridge only warns of them, and trains nothing if none exists."""
-    whole = pipeline.layout_for(m, 1, 1)
-    if whole is None:
+    has = built_targets(m, a)
+    if not has:
         return
-    has = {t for t in TARGETS if counts.stage(m, evolve(a, targets=frozenset({t})), whole, 0, 1, 1, 1).total}
     cites = ("bridge peft/module_matcher.py:195",)
-    if has.isdisjoint(a.targets):
-        known = [t for t in TARGETS if t in has and t not in (_FUSED if a.method == "canonical_lora" else _SPLIT)]
+    if a.targets.isdisjoint(has):
+        known = [t for t in has if t not in (_FUSED if a.method == "canonical_lora" else _SPLIT)]
         at, wanted, takes = stmt.span if stmt else anywhere, " and no ".join(sorted(a.targets)), ", ".join(known)
         yield error("check.adapter:no-targets", at, model=m.name, targets=wanted, known=takes, cites=cites)
     elif stmt is not None:
@@ -225,21 +234,30 @@ def options(section: str) -> tuple[str, ...]:
     return of.options or named
 
 
-def mistakes(stmt: ast.ResilienceStmt) -> Iterator[Diagnostic]:
-    """Report an unknown section, or options that the section does not have."""
-    name = stmt.section.id
-    known = options(name) if name in SECTIONS else ()
-    if not known:
-        words, help = ", ".join(SECTIONS), suggest(name, [*SECTIONS])
-        yield error("check.unknown_word:resilience", stmt.section.span, sections=words, name=name, help=help)
+def mistakes(stmt: ast.ResilienceStmt | ast.FieldsStmt) -> Iterator[Diagnostic]:
+    """Report an unknown section of `resilience`, or options that the section or the keyword does not have."""
+    if isinstance(stmt, ast.FieldsStmt):
+        name, known = stmt.keyword.id, field_words.options(stmt.keyword.id)
+    else:
+        name = stmt.section.id
+        known = options(name) if name in SECTIONS else ()
+        if not known:
+            words, help = ", ".join(SECTIONS), suggest(name, [*SECTIONS])
+            yield error("check.unknown_word:resilience", stmt.section.span, sections=words, name=name, help=help)
     for b in (b for b in stmt.bindings if known and b.name.id not in known):
         help = blocks.suggest_or_list(b.name.id, known)
         yield error("check.resilience", b.name.span, section=name, option=b.name.id, help=help)
 
 
-def sets(stmt: ast.ResilienceStmt) -> Iterator[ast.SetStmt]:
-    """Yield a `set` for each field that a statement sets: the fields that switch the section on, unless an option
-    replaces them, and its options."""
+def sets(stmt: ast.ResilienceStmt | ast.FieldsStmt) -> Iterator[ast.SetStmt]:
+    """Yield a `set` for each field that a statement sets: of `resilience` the fields that switch the section on, unless
+    an option replaces them, and its options."""
+    if isinstance(stmt, ast.FieldsStmt):
+        row, at = field_words.KEYWORDS[stmt.keyword.id], stmt.keyword.span
+        stated = [("", at, stmt.value, stmt.span)] if stmt.value else []
+        for name, at, value, span in (*stated, *((b.name.id, b.name.span, b.value, b.span) for b in stmt.bindings)):
+            yield from (ast.SetStmt(ast.Name(path, at), value, span) for path in row[name])
+        return
     of, span = SECTIONS[stmt.section.id], stmt.section.span
     stated = {b.name.id for b in stmt.bindings}
     for name, on in of.on.items():

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from attrs import evolve, field, frozen
 
 from moedsl.facts import axes
+from moedsl.facts.field_words import KEYWORDS
 from moedsl.facts.symbols import ABSENT_HERE, PRECISIONS, ROUTINGS, TASKS, WORD_ELSEWHERE
 from moedsl.lang import ast
 from moedsl.rules.check import options
@@ -110,7 +111,7 @@ class Gather:
                 return d
             case ast.TargetStmt() as s:
                 return self._put(d, "fixed", "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
-            case ast.ResilienceStmt() as s:  # fields of Bridge, read like `set`
+            case ast.ResilienceStmt() | ast.FieldsStmt() as s:  # fields of Bridge, read like `set`
                 found = [*options.mistakes(s)]
                 self.diagnostics.extend(found)
                 for one in () if found else options.sets(s):
@@ -208,7 +209,7 @@ def _near_hardware(word: str, library: Library) -> tuple[str, ...]:
 STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "fit", "scale", "throughput",
     "vlm", "data", "routing", "risk", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set",
-    "target", "resilience", "for", "cluster", "calibration", "document", "run", "use", "rules", "profile",
+    "target", "resilience", "for", *KEYWORDS, "cluster", "calibration", "document", "run", "use", "rules", "profile",
 )  # fmt: skip
 """Keywords that an unknown bare name is compared with."""
 ALONE = ("vlm", "workflow")

@@ -141,7 +141,9 @@ def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
 
 def _named(p: Program) -> frozenset[str]:
     """Return the fields that a run or its rules set."""
-    return frozenset({path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")})
+    return frozenset(
+        {path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive") if not r.is_std}
+    )
 
 
 _SHAPE = ("layers", "hidden", "heads", "query_groups", "head_dim", "experts", "expert_hidden")
