@@ -9,7 +9,7 @@ that read the argument, asked of Megatron-LM's own functions one argument at a t
 hybrid model, without their checks: "=" where the field takes the argument's value, otherwise the value that it took.
 "also" are fields that Megatron-LM's checks change because of the argument. The data set's fields are made in
 pretrain_gpt.py, which the wheel lacks: "named" is the field of Bridge's data set with the argument's name.
-"unread" are the model's fields that no argument decides, with the value that they have in each of these models.
+"unread" are the fields that no argument decides, with the value that they have in each of these models.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main() -> None:
         found.setdefault(action.dest, []).append({k: v for k, v in entry.items() if v is not None})
     read = {p for entries in found.values() for e in entries for p in (*e.get("fields", ()), *e.get("also", ()))}
     every = {p: [made[p] for _, made in bases if p in made] for _, made in bases for p in made}
-    unread = {p: v[0] for p, v in every.items() if p.startswith("model.") and p not in read and v == v[:1] * len(v)}
+    unread = {p: v[0] for p, v in every.items() if p not in read and v == v[:1] * len(v) and str(v[0]) != "inf"}
     lines = (f"  {json.dumps(dest)}: {json.dumps(entries)}" for dest, entries in found.items())
     text = f'{{\n "core": "{version("megatron-core")}",\n "arguments": {{\n' + ",\n".join(lines)
     text += f'\n }},\n "unread": {json.dumps(unread)}\n}}\n'
@@ -219,8 +219,8 @@ def _tries(action: argparse.Action, kind: str | None) -> Iterator[list[str]]:
         or SPELLED.get(action.dest)
         or TRIED.get({"int": "multiples", "float": "fractions", "bool": "str"}.get(kind, kind), ("tried",))
     )
-    for value in tried:
-        if value != action.default:
+    for value in (*(v for v in tried if v != action.default), *(v for v in words if v == action.default)):
+        if value is not None:
             count = action.nargs if isinstance(action.nargs, int) else 1
             yield [flag, *[str(value)] * count]
 

@@ -27,9 +27,8 @@ from moedsl.bridge.lint import rules
 from moedsl.bridge.lint.facts import Recipe, model_facts
 from moedsl.bridge.lint.run import PHASE, from_bridge, machine
 from moedsl.bridge.megatron_lm import configuration as megatron_lm
-from moedsl.bridge.megatron_lm.configuration import DROPPED, paths
+from moedsl.bridge.megatron_lm.configuration import paths
 from moedsl.bridge.recipe_words import (
-    PATTERN,
     Below,
     Stated,
     declaration,
@@ -42,6 +41,7 @@ from moedsl.bridge.recipe_words import (
     program_text,
     shown,
     stated,
+    vocabulary,
 )
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, Report
@@ -55,6 +55,7 @@ from moedsl.facts import fields
 from moedsl.facts.common import COPIED
 from moedsl.facts.facts import FIELDS, SHARED
 from moedsl.facts.families import CHOICES, PREPROCESSING, dataset_class, preprocessing, unsaid_preprocessing
+from moedsl.facts.megatron_arguments import notes
 from moedsl.rules.library import Library
 from moedsl.rules.rule import EXPERIMENT, of_rules
 from moedsl.rules.stdlib import RuleId
@@ -68,6 +69,14 @@ _SAVE = "checkpoint.save"
 """Without this field a run saves nothing, and its other checkpoint fields are not written."""
 _INTERVAL = "checkpoint.save_interval"
 """A plan computes this field from its step time, which later `set` statements may change."""
+NOTES: Mapping[str, Any] = fields.table("import_notes")
+"""What is known of fields that an import compares, by kind.
+
+`unset`: fields that the checker accepts but that contradict every plan, with the reason. `other_words`: fields whose
+unknown values Megatron reads as none, with the citation. `unread`: patterns of fields that need no statement, because
+keywords or other fields state them, newer fields replace them, or nothing reads them; `unread_if`: further ones, if a
+field has one of some values. `of_others`: parts of the names of fields whose defaults mean nothing for other runs.
+"""
 _ELSEWHERE = ("model.", "dataset.", "tokenizer.", "env_vars")
 """Sections whose defaults do not come from Bridge's configuration classes."""
 
@@ -93,7 +102,7 @@ class Imported:
     text: str | None
     diagnostics: tuple[Diagnostic, ...] = ()
     pins: str = ""
-    """The layout alone, of a run of Megatron-LM."""
+    """The layout alone."""
 
 
 def imported(
@@ -151,7 +160,7 @@ def of_arguments(r: Recipe, library: Library) -> Imported:
     if isinstance(made, Diagnostic):
         return Imported(None, (made,))
     if made.result.failed:
-        return evolve(refused(made), pins=layout_pins(made.stated))
+        return refused(made)
     plan = made.result.plans[0]
     ours = {**known_values(plan, made.stated.model), "env_vars": plan.env}
     is_new, decided, effects = made.stated.is_new, decided_fields(plan), of_rules(made.result.programs[0].rules)
@@ -168,7 +177,9 @@ def of_arguments(r: Recipe, library: Library) -> Imported:
         made = evolve(made, below=evolve(made.below, sets={**made.below.sets, **BY_SAMPLES}))
     below = finished_below(made, Resolved(r.file, resolved=ours, built=ours, classes=r.classes))
     text = made.text(evolve(below, comments=(*below.comments, *accounted(r, below, ours))))
-    replaced = [warning("import.priced_as", what=what, instead=i) for what, i in megatron_lm.replaced(r.arguments)]
+    replaced = [warning("import.priced_as:word", what=what, instead=i) for what, i in megatron_lm.replaced(r.arguments)]
+    if is_new and vocabulary(r, library) is None:
+        replaced.append(warning("import.priced_as:vocabulary", model=plan.model, vocab=made.stated.model.vocab))
     return Imported(text, (*replaced, *broken_rules(r, library)), layout_pins(made.stated))
 
 
@@ -176,9 +187,7 @@ BY_SAMPLES: Mapping[str, Any] = {"train.train_iters": None, "scheduler.lr_warmup
 """What a run that is counted in samples says of its steps."""
 SIZES = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size")
 """The arguments without which there is nothing to plan."""
-_OF_OTHERS = re.compile(
-    r"muon|ffn_hidden_size|weight_shards|microbatch_group|num_workers|pad_vocab|activation_func$|offload_fraction|dsa_|linear_|mamba|fsdp|yarn|rope_scaling|mup_|wsd|lion|soap|sgd|checkpoint|logger|rng"
-)
+_OF_OTHERS = re.compile("|".join(NOTES["of_others"]))
 """Fields of kinds of runs whose defaults mean nothing for other runs."""
 _TO_WORDS = {path for back in BACK.values() for path in back.shown} | {*FIELDS.values(), *SHARED} | {
     "dataset.data_path", "dataset.seq_length", "model.bf16", "optimizer.bf16", "model.layernorm_epsilon",
@@ -204,7 +213,7 @@ def accounted(r: Recipe, below: Below, ours: Mapping[str, Any]) -> Iterator[str]
             plain = all(same(r.settled.get(p), ours.get(p)) for p in known if p in ours)
             why = "as the recipe of the plan has them" if plain else "without effect in this plan"
         else:
-            why = DROPPED.get(a.dest, "with no field in Bridge")
+            why = notes()["dropped"].get(a.dest, "with no field in Bridge")
         groups.setdefault(why, []).append(a.text)
     for why, texts in groups.items():
         lines = textwrap.wrap(f"{why}: {', '.join(texts)}", 110, break_long_words=False, break_on_hyphens=False)
@@ -289,12 +298,12 @@ def refused(d: Draft) -> Imported:
         comments = [f"the layout, which is refused: {reason}" for reason in errors]
         found = [warning("import.refused:refused", reason=reason) for reason in errors]
     comments.append("its other fields, which were not compared, because the layout is refused")
-    return Imported(d.text(evolve(d.below, comments=tuple(comments))), tuple(found))
+    return Imported(d.text(evolve(d.below, comments=tuple(comments))), tuple(found), layout_pins(d.stated))
 
 
 def finished(d: Draft, ours: Resolved) -> Imported:
     """Write the program, with a statement or a comment for each field in which its own recipe `ours` differs."""
-    return Imported(d.text(finished_below(d, ours)))
+    return Imported(d.text(finished_below(d, ours)), pins=layout_pins(d.stated))
 
 
 def finished_below(d: Draft, ours: Resolved) -> Below:
@@ -314,38 +323,6 @@ def finished_below(d: Draft, ours: Resolved) -> Below:
 Fields = Mapping[str, Any]
 DEFAULT_FOLDER = "nemo_experiments"
 """Bridge's output folder for runs that name none, below the working directory of the build."""
-UNSET: dict[str, str] = {
-    "ddp.num_buckets": "Bridge's overlap settings state the size of a bucket instead",
-    "model.vocab_size": "a plan has the vocabulary of the model, also with a tokenizer that has another",
-}
-"""Fields that the checker accepts but that contradict every plan, with the reason."""
-OTHER_WORDS: Mapping[str, str] = {
-    "model.moe_router_dtype": "Megatron reads it as none (core transformer/moe/router.py:104)"
-}
-"""Fields whose unknown values Megatron reads as none, with the citation."""
-
-
-_UNREAD = """
-    model.pipeline_model_parallel_layout model.num_layers_in_*_pipeline_stage model.hf_model_* model.cuda_graph_scope
-    model.account_for_*_in_pipeline_split model.virtual_pipeline_model_parallel_size model.external_cuda_graph
-    model.moe_hybridep_num_sms model.moe_deepep_num_sms model.tp_comm_overlap comm_overlap comm_overlap.[!t]*
-    train.eval_* mixed_precision mixed_precision.fp?_param dataset *.timers env_vars"""
-UNREAD = (PATTERN, *_UNREAD.split())
-"""Patterns of fields that need no statement: keywords or other fields state them, newer fields replace them, or nothing
-reads them."""
-UNREAD_IF: Mapping[str, tuple[str, tuple[Any, ...]]] = {
-    "checkpoint.load": ("checkpoint.save", (None,)),
-    "comm_overlap.tp_comm_overlap": ("model.tensor_model_parallel_size", (1,)),
-    PREPROCESSING: (PREPROCESSING, (None,)),
-    "model.recompute_modules": ("model.recompute_granularity", (None, "full")),
-    "model.moe_flex_dispatcher_*": ("model.moe_token_dispatcher_type", ("alltoall",)),
-    "ddp.data_parallel_sharding_strategy": ("ddp.use_megatron_fsdp", (False, None)),
-    "model.cp_comm_type": ("model.context_parallel_size", (1,)),
-    "model.attention_backend": ("model.attention_backend", (None,)),
-    "train.manual_gc_eval": ("train.manual_gc_eval", (True,)),
-    "tokenizer.vocab_size": ("tokenizer.tokenizer_type", ("HuggingFaceTokenizer",)),
-}
-"""Further pattern -> (field, values): the pattern's fields need no statement if this field has one of the values."""
 
 
 def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str, Any]]:
@@ -355,7 +332,8 @@ def differing(r: Recipe, ours: Resolved, decided: Fields) -> Iterator[tuple[str,
     """
     of_data = r.classes.get("dataset") == ours.classes.get("dataset")
     of_samples = r.settled.get(PREPROCESSING) == ours.resolved.get(PREPROCESSING)
-    unread = [*UNREAD, *(p for p, (field, values) in UNREAD_IF.items() if r.settled.get(field) in values)]
+    by_value = NOTES["unread_if"].items()
+    unread = [*NOTES["unread"], *(p for p, (field, values) in by_value if r.settled.get(field) in values)]
     # Bridge copies some fields over others; overlap settings only with the distributed optimizer
     copied = COPIED if r.settled.get("ddp.use_distributed_optimizer") else {}
     for path, theirs in sorted(r.settled.items()):
@@ -430,9 +408,10 @@ def variables(r: Recipe, ours: Resolved) -> tuple[dict[str, Any], tuple[str, ...
 
 def settled(d: Draft, below: Below, wanted: Mapping[str, Any]) -> Below:
     """Set each field that the checker and the plan accept, and comment on the others with the reason."""
-    why = UNSET | {p: reason for p, reason in OTHER_WORDS.items() if fields.unknown_word(p, wanted.get(p))}
+    others = NOTES["other_words"].items()
+    why = NOTES["unset"] | {p: reason for p, reason in others if fields.unknown_word(p, wanted.get(p))}
     unsaid = {p: v for p, v in wanted.items() if p in why or not is_literal(v)}
-    sets = {p: v for p, v in wanted.items() if p not in unsaid} | {p: None for p in OTHER_WORDS if p in unsaid}
+    sets = {p: v for p, v in wanted.items() if p not in unsaid} | {p: None for p, _ in others if p in unsaid}
     comments = [shown(p, v) + (f": {why[p]}" if p in why else "") for p, v in unsaid.items()]
     while True:
         tried = planned(d.recipe, d.stated, evolve(below, sets={**below.sets, **sets}))

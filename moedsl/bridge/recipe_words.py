@@ -131,20 +131,29 @@ def declaration(r: Recipe, library: Library) -> Model | None:
     if not r.arguments or not facts.get("experts"):
         return None
     hf = str(r.get("tokenizer.tokenizer_model") or "")
-    kin = next((m for m in declared(library) if m.hf == hf), None)
+    kin = _of_tokenizer(hf, library)
     name = "m_" + re.sub(r"\W+", "_", os.path.basename(r.file).partition(".")[0], flags=re.ASCII).strip("_").lower()
     family = kin.family if kin else "deepseek_v3" if facts["attention"] == "mla" else "mixtral"
-    vocab = facts.get("vocab") or r.arguments.get("padded_vocab_size") or (kin.vocab if kin else None) or ASSUMED_VOCAB
     own: dict[str, Any] = {
         "name": name,
         "hf": hf if "/" in hf and hf[:1] not in "/.$" else f"local/{name}",
         "family": family,
-        "vocab": vocab,
+        "vocab": vocabulary(r, library) or ASSUMED_VOCAB,
         "max_seq": r.arguments.get("max_position_embeddings") or facts["max_seq"],
         "routing_groups": r.get("model.moe_router_num_groups") or 1,
         "topk_groups": r.get("model.moe_router_group_topk") or 1,
     }
     return Model(**{**facts, **own})
+
+
+def vocabulary(r: Recipe, library: Library) -> int | None:
+    """Return the vocabulary that arguments state, or that of the declared model with the same tokenizer."""
+    kin = _of_tokenizer(str(r.get("tokenizer.tokenizer_model") or ""), library)
+    return r.get("model.vocab_size") or (kin.vocab if kin else None)
+
+
+def _of_tokenizer(name: str, library: Library) -> Model | None:
+    return next((m for m in declared(library) if m.hf == name), None)
 
 
 ASSUMED_VOCAB = 128 << 10

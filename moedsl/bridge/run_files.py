@@ -13,7 +13,6 @@ from typing import Any
 from moedsl.bridge.lint.facts import Recipe
 from moedsl.bridge.megatron_lm import configuration as megatron_lm
 from moedsl.bridge.megatron_lm.arguments import printed
-from moedsl.bridge.verify.cases import unknown
 from moedsl.facts import fields
 from moedsl.facts.facts import Hardware
 from moedsl.facts.values import PATTERN
@@ -39,13 +38,11 @@ def read(
         found = megatron_lm.read(target, gpu, world, given, library, command)
         if found is not None or not target.endswith((".yaml", ".yml")):
             return found
-    if gpu is None or world is None:
-        return (error("import.recipe:no-gpus", target=target),)
-    hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
-    if hardware is None:
-        return (error("import.recipe:unknown-gpu", gpu=gpu, help=unknown(gpu)),)
+    machines = megatron_lm.machines(target, gpu, world, library)
+    if isinstance(machines, Diagnostic):
+        return (machines,)
     try:
-        return (read_log if of_bridge else read_run_config)(Path(target), hardware, world)
+        return (read_log if of_bridge else read_run_config)(Path(target), *machines)
     except UnreadableError as wrong:
         return (error("import.recipe", str(wrong), help=wrong.help),)
 

@@ -274,6 +274,7 @@ COMMANDS: Mapping[str, Command] = {
         _ENV,
         _arg("--gpu", "the hardware, if the recipe does not name it"),
         _number("--world", "the number of GPUs, if the recipe does not name it", "gpus"),
+        _flag("--open", "leave the layout open: without the pins of what ran"),
         _PRINTED_FILE,
         _flag("--force", "overwrite the file"),
         _JSON,

@@ -61,7 +61,7 @@ def source_of(a: Namespace) -> Source:
     if a.file is None:
         print("give a .moe file, - for standard input, or -e 'TEXT'", file=sys.stderr)
         raise Refused(())
-    return read(*reader.read(a.file))
+    return program_of(a.file)
 
 
 def variables(a: Namespace) -> dict[str, str]:
@@ -81,14 +81,22 @@ def sources_of(path: str) -> dict[str, Source]:
         return {}
 
 
-def program_of(path: str) -> reader.Read:
-    """Read a run file, or the program of a run's own file, such as a script of Megatron-LM."""
-    if path == "-" or path.endswith((".moe", ".py", ".json")) or not Path(path).is_file():
-        return reader.read(path)
+_PROGRAMS = (".moe", ".py", ".json", ".txt", "")
+"""The suffixes of files that are read as programs, or refused as such."""
+IMPORTED = " (imported)"
+"""Follows the name of a run's own file in the name of its program."""
+
+
+def program_of(path: str) -> Source:
+    """Read a run file, or write the program of a run's own file, such as a script of Megatron-LM; raises Refused."""
+    if path == "-" or Path(path).suffix in _PROGRAMS or not Path(path).is_file():
+        return read(*reader.read(path))
     from moedsl.bridge.recipe_import import imported
 
     made = imported(path)
-    return (None if made.text is None else Source(f"{path} (imported)", made.text)), made.diagnostics
+    if made.text is None:
+        raise Refused(made.diagnostics, sources_of(path))
+    return Source(f"{path}{IMPORTED}", made.text)
 
 
 def layout_of(like: str) -> str | Source:

@@ -2,15 +2,13 @@
 
 The values are those of `settings.known_values`, so nothing is decided here. Which argument states a field is in the
 table of arguments (facts/megatron_arguments.json); `_SPELLED` has the arguments that state a field by another value,
-and facts/megatron_differences.json the fields that cannot be equal. Citations are to megatron-core 0.19.2.
+and facts/megatron_notes.json the fields that cannot be equal. Citations are to megatron-core 0.19.2.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -58,12 +56,12 @@ def lines(known: Values) -> list[Line]:
 
 def _line(a: Argument, known: Values) -> Line | None:
     """Return the argument where its absence would give another value."""
-    if a.dest in _NEVER:
+    if a.dest in table.notes()["unwritten"]:
         return None
     path, value = _SPELLED[a.dest](known) if a.dest in _SPELLED else _stated(a, known)
     if not path or value is None:
         return None
-    value = _TYPES.get(value, value) if isinstance(value, str) else value
+    value = table.DTYPES.get(value, value) if isinstance(value, str) else value
     if a.type == "int" and isinstance(value, float) and value.is_integer():
         value = int(value)
     default = a.default[0] if isinstance(a.default, list) and len(a.default) == 1 else a.default
@@ -80,10 +78,6 @@ def _stated(a: Argument, known: Values) -> tuple[str, Any]:
     return next(((p, known[p]) for p in (*same, a.named) if known.get(p) is not None), ("", None))
 
 
-_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-"""Megatron-LM's words for dtypes (megatron/training/arguments.py:1038)."""
-
-
 def _function(gated: bool, name: str) -> Callable[[Values], tuple[str, Any]]:
     """Return whether the activation is a function, gated or not, for the flag that states both."""
     path, gate = "model.activation_func", "model.gated_linear_unit"
@@ -97,6 +91,8 @@ _GROUPS, _LAYOUT, _VPP = (
     "model.virtual_pipeline_model_parallel_size",
 )
 _VOCABULARY, _PADS = "model.vocab_size", "model.should_pad_vocab"
+_OF_TOKENIZER = "tokenizer.use_tokenizer_vocab_size"
+"""Whether the tokenizer decides the vocabulary, as in Megatron-LM without an argument (core build_tokenizer.py:140)."""
 
 
 def _fusion(swiglu: bool) -> Callable[[Values], tuple[str, Any]]:
@@ -134,36 +130,16 @@ _SPELLED: Mapping[str, Callable[[Values], tuple[str, Any]]] = {
     # Bridge's recipes of number formats keep no layers in BF16, unless they keep the first and the last
     **{f"num_layers_at_{end}_in_bf16": _kept(f"model.num_layers_at_{end}_in_bf16") for end in ("start", "end")},
     "grad_reduce_in_bf16": lambda k: ("ddp.grad_reduce_in_fp32", k.get("ddp.grad_reduce_in_fp32") is False),
-    "padded_vocab_size": _when(_VOCABULARY, lambda k: not k.get(_PADS)),
-    "vocab_size": _when(_VOCABULARY, lambda k: k.get(_PADS)),
+    "padded_vocab_size": _when(_VOCABULARY, lambda k: not k.get(_PADS) and not k.get(_OF_TOKENIZER)),
+    "vocab_size": _when(_VOCABULARY, lambda k: k.get(_PADS) and not k.get(_OF_TOKENIZER)),
     "cuda_graph_modules": _when("model.cuda_graph_modules", lambda k: k.get("model.cuda_graph_impl") != "none"),
     # Bridge's own default is a folder of a job
     "memory_snapshot_path": _when("profiling.memory_snapshot_path", lambda k: k.get("profiling.record_memory_history")),
     "mock_data": lambda k: ("dataset", k.get("dataset") == "GPTDatasetConfig" and not k.get("dataset.data_path")),
 }
 """The arguments whose field is known by other words, with the field and the argument's value."""
-_NEVER = frozenset(
-    # Transformer Engine's cross entropy is refused with fusion (megatron/training/arguments.py:1641)
-    ("cross_entropy_fusion_impl",
-    # other words for arguments that are written
-     "enable_cuda_graph", "external_cuda_graph", "cuda_graph_scope_deprecated", "moe_layer_recompute",
-     "moe_enable_deepep", "recompute_activations", "use_rotary_position_embeddings", "moe_router_padding_for_fp8",
-     "hybrid_override_pattern", "mtp_hybrid_override_pattern", "num_layers_per_virtual_pipeline_stage",
-     "accumulate_allreduce_grads_in_fp32", "no_weight_decay_cond_type", "use_torch_fsdp2",
-     # made from other arguments; with a constant weight decay Megatron-LM refuses its ends (arguments.py:1352)
-     "start_weight_decay", "end_weight_decay", "tensor_parallel_num_weight_shards",
-     "expert_tensor_parallel_num_weight_shards")
-)  # fmt: skip
-
 
 # ------------------------------------------------------------------ what cannot be written
-
-
-@cache
-def differences() -> Mapping[str, str]:
-    """Return the fields that Megatron-LM's arguments cannot make equal to Bridge's and that change no result, each with
-    the reason."""
-    return json.loads((Path(table.__file__).parent / "megatron_differences.json").read_text(encoding="utf-8"))
 
 
 _STANDARD_LAYERS = ("default_layer_spec", "partial", "get_transformer_block_with_experimental_attention_variant_spec")
@@ -190,12 +166,18 @@ def _inexpressible(plan: Plan, known: Values) -> Iterator[Diagnostic]:
     if layers not in _STANDARD_LAYERS:
         yield error("emit.megatron_lm:layers", model=plan.model, layers=layers)
     stated = {_SPELLED[dest](known)[0] for dest in _SPELLED}
-    written = [a for a in arguments() if a.dest not in _NEVER]
+    never = table.notes()["unwritten"]
+    written = [a for a in arguments() if a.dest not in never]
     stated |= {p for a in written for p, v in (*a.fields.items(), (a.named, SAME)) if v == SAME or v is False}
-    # what no argument decides, and what only the flag of a kind of model brings along: --multi-latent-attention
+    stated.add(_OF_TOKENIZER)
+    # what no argument decides, what only the flag of a kind of model brings along (--multi-latent-attention), and the
+    # defaults of arguments that are not written
     fixed = dict(table.unread()) | {p: v for a in written for p, v in a.fields.items() if p not in stated}
+    fixed |= {p: a.default for a in arguments() if a.dest in never for p, v in a.fields.items() if v == SAME}
+    fixed |= {path: known.get(equal) for path, equal in _EQUAL.items()}
     stated |= {source for path, source in _sources(plan).items() if path in stated}
-    made = {f"model.{name}": v for name, v in given.items() if v is not None and f"model.{name}" not in differences()}
+    alike = table.notes()["differences"]
+    made = {p: v for name, v in given.items() if v is not None and (p := f"model.{name}") not in alike}
     own = {path: v for path, v in plan.set.items() if not path.startswith("env_vars.")}
     for path, value in {**made, **own}.items():
         if path not in stated and value != fixed.get(path):
@@ -203,6 +185,14 @@ def _inexpressible(plan: Plan, known: Values) -> Iterator[Diagnostic]:
                 yield error("emit.megatron_lm:set", path=path, value=value)
             else:
                 yield error("emit.megatron_lm:model", path=path, value=value, model=plan.model)
+
+
+_EQUAL = {
+    "scheduler.start_weight_decay": "optimizer.weight_decay",  # megatron/training/arguments.py:1354
+    "scheduler.end_weight_decay": "optimizer.weight_decay",
+    "model.use_te_rng_tracker": "rng.te_rng_tracker",
+}
+"""Fields that have the value of another one in a run of Megatron-LM."""
 
 
 def _sources(plan: Plan) -> Mapping[str, str]:

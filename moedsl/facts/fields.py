@@ -43,9 +43,15 @@ def versions() -> tuple[str, ...]:
 
 
 @cache
+def table(name: str) -> Any:
+    """Return one of the tables beside this file: NAME.json."""
+    return json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@cache
 def data(version: str = LATEST) -> Mapping[str, Any]:
     """Return a Bridge version's data (tools/bridge_fields.py); raise FileNotFoundError for one not in `versions()`."""
-    found = json.loads((DATA / f"bridge_fields_{version}.json").read_text(encoding="utf-8"))
+    found = table(f"bridge_fields_{version}")
     return found if version == LATEST else with_differences(found, data())
 
 
@@ -138,7 +144,7 @@ def lookup(path: str, version: str = LATEST) -> Field | None:
 @cache
 def checked() -> Mapping[str, Mapping[str, Any]]:
     """Return the text fields that NVIDIA's code compares with a fixed list of words: path -> {words, cite}."""
-    return json.loads((DATA / "words_checked.json").read_text(encoding="utf-8"))
+    return table("words_checked")
 
 
 def accepted(field: Field) -> str:

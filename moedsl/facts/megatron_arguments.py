@@ -6,17 +6,18 @@ Bridge's ``ConfigContainer``, whose sections Megatron-LM's own configuration sha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
 
+from moedsl.facts import fields
+
+DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
+"""Megatron-LM's words for dtypes (megatron/training/arguments.py:1038)."""
 SAME = "="
 """In place of a field's value: that of the argument."""
-_FILE = Path(__file__).resolve().parent / "megatron_arguments.json"
 
 
 @frozen
@@ -66,9 +67,19 @@ def pattern(values: Sequence[int]) -> str:
     return "(" + "+".join(f"[{v}]*{n}" for v, n in runs) + ")"
 
 
-@cache
 def _data() -> Mapping[str, Any]:
-    return json.loads(_FILE.read_text(encoding="utf-8"))
+    return fields.table("megatron_arguments")
+
+
+def notes() -> Mapping[str, Any]:
+    """Return what the table cannot say (megatron_notes.json).
+
+    `differences`: fields that arguments cannot make equal to Bridge's, and that change no result, each with the reason.
+    `decides`: the fields that an argument decides, where these are not those of the table or of its name.
+    `dropped`: arguments that no field takes, with the reason. `unwritten`: arguments that no script gets, likewise.
+    `completed`: arguments that `validate_args` completes from others before a log prints them.
+    """
+    return fields.table("megatron_notes")
 
 
 def core() -> str:

@@ -225,11 +225,14 @@ def of_yaml(text: str, file: str, given: Mapping[str, str]) -> Call | None:
     block = sections.get("MODEL_ARGS")
     if not isinstance(block, yaml.MappingNode):
         return None
-    loader = yaml.SafeLoader("")
-    outer = sections.get("ENV_VARS")
-    variables = {k.value: v for k, v in outer.value} if isinstance(outer, yaml.MappingNode) else {}
-    known = {n: str(v.value) for n, v in variables.items() if isinstance(v, yaml.ScalarNode)} | dict(given)
-    words: list[Word] = []
+    loader, outer = yaml.SafeLoader(""), sections.get("ENV_VARS")
+    variables = outer.value if isinstance(outer, yaml.MappingNode) else []
+    parts = [
+        (f"export {k.value}={_quoted(given.get(k.value, v.value))}\n", k.start_mark.line + 1)
+        for k, v in variables
+        if isinstance(v, yaml.ScalarNode) and str(k.value).isidentifier()
+    ]
+    parts.append(("pretrain_gpt.py", block.start_mark.line + 1))
     for key, node in block.value:
         flag = "--" + str(key.value).lstrip("-").replace("_", "-")
         value = loader.construct_object(node, deep=True)
@@ -239,25 +242,16 @@ def of_yaml(text: str, file: str, given: Mapping[str, str]) -> Call | None:
             continue
         if isinstance(value, str) and one is not None and one.nargs in ("*", "+"):
             value = value.strip("[]").replace(",", " ").split()
-        parts = (
-            value if isinstance(value, list) else [] if value in (True, None, "") and not (takes and value) else [value]
-        )
-        line = key.start_mark.line + 1
-        words.append(Word((Piece(flag, line),)))
-        words += [_filled(str(p), line, known) for p in parts]
-    return Call(file, 1, parsed(words), {n: _filled(v, variables[n].start_mark.line + 1, known) if n in variables else
-                Word((Piece(v, 1),)) for n, v in known.items()})  # fmt: skip
+        if not isinstance(value, list):
+            value = [] if value in (True, None, "") and not (takes and value) else [value]
+        parts.append((" ".join(["", *map(_quoted, (flag, *value))]), key.start_mark.line + 1))
+    commands = shell.read(parts, given).commands[-1:]
+    return next((Call(file, 1, parsed(c.words[1:]), c.environment) for c in commands), None)
 
 
-def _filled(text: str, line: int, known: Mapping[str, str]) -> Word:
-    """Replace `${NAME}` and `${NAME:-DEFAULT}` in a text."""
-    pieces: list[Piece] = []
-    for i, part in enumerate(re.split(r"(\$\{\w+(?::?-[^}]*)?\}|\$\w+)", text)):
-        name, _, other = part.strip("${}").replace(":-", "-", 1).partition("-") if i % 2 else ("", "", "")
-        value = known.get(name, other if "-" in part else None) if i % 2 else part
-        if part:
-            pieces.append(Piece(part if value is None else value, line, True, (name,) if value is None else ()))
-    return Word(tuple(pieces) or (Piece("", line),))
+def _quoted(value: Any) -> str:
+    """Write a value as a word of bash in which variables are expanded."""
+    return '"' + re.sub(r'(["\\`])', r"\\\1", str(value)) + '"'
 
 
 _BLOCK = re.compile(r"-{5,} arguments -{5,}")
@@ -272,6 +266,7 @@ def of_log(text: str, file: str) -> Call | None:
     first = text.count("\n", 0, begin.start()) + 1
     out: list[Argument] = []
     others: dict[str, Any] = {}
+    completed = megatron_arguments.notes()["completed"]
     for at, row in enumerate(text[begin.start() :].splitlines(), first):
         if "end of arguments" in row:
             break
@@ -281,7 +276,7 @@ def of_log(text: str, file: str) -> Call | None:
             entry = next(iter(table().get(dest, ())), None)
             if entry is None:
                 others.setdefault(dest, value)
-            elif value != entry.default and value is not None and dest not in _COMPLETED:
+            elif value != entry.default and value is not None and dest not in completed:
                 out.append(Argument(entry.flags[0], dest, value, at))
     chunks = others.get("virtual_pipeline_model_parallel_size")
     given = {a.dest for a in out}
@@ -290,16 +285,7 @@ def of_log(text: str, file: str) -> Call | None:
     return Call(file, first, tuple({a.dest: a for a in out}.values()), {}, others.get("world_size"), others=others)
 
 
-_COMPLETED = (
-    "encoder_num_layers", "encoder_seq_length", "start_weight_decay", "end_weight_decay", "eval_global_batch_size",
-    "eval_micro_batch_size", "dataloader_type", "async_strategy", "exit_signal", "inference_cuda_graph_scope",
-    "bias_gelu_fusion", "overlap_p2p_comm", "align_param_gather", "accumulate_allreduce_grads_in_fp32",
-    "tensor_parallel_num_weight_shards", "expert_tensor_parallel_num_weight_shards", "inprocess_active_world_size",
-    "te_rng_tracker", "high_priority_stream_groups", "variable_seq_lengths",
-)  # fmt: skip
-"""Arguments that `validate_args` completes from others before the block is printed."""
 _CHUNKS = "--num-virtual-stages-per-pipeline-rank"
-_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
 
 
 def printed(text: str) -> Any:
@@ -312,5 +298,5 @@ def printed(text: str) -> Any:
     if isinstance(value, list):
         return [printed(v) if isinstance(v, str) else v for v in value]
     if isinstance(value, str) and value.startswith("torch."):
-        return _DTYPES.get(value[6:], value)
+        return megatron_arguments.DTYPES.get(value[6:], value)
     return value.rpartition(".")[2] if isinstance(value, str) and re.fullmatch(r"[A-Z]\w+\.\w+", value) else value

@@ -19,6 +19,7 @@ from moedsl.bridge.lint.facts import Argument, Recipe, stdlib_facts
 from moedsl.bridge.megatron_lm import arguments
 from moedsl.bridge.megatron_lm.arguments import Call, table
 from moedsl.facts import megatron_arguments
+from moedsl.facts.facts import Hardware
 from moedsl.facts.fields import called
 from moedsl.facts.megatron_arguments import SAME, by_flag
 from moedsl.facts.values import stages
@@ -29,18 +30,12 @@ from moedsl.support.source import Span
 
 LARGEST = 64 << 20
 """The most characters of a log in which the arguments are sought."""
-_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
 _SECTIONS = ("model", "optimizer", "ddp", "train", "scheduler", "checkpoint", "dist", "logger", "rng", "tokenizer",
              "validation", "rerun_state_machine", "profiling", "mixed_precision", "dataset")  # fmt: skip
 """The sections that a run of Megatron-LM fills."""
-_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "uint8"}
+_DTYPES = {word: dtype for dtype, word in megatron_arguments.DTYPES.items()}
 _LAUNCHER = re.compile(r"(MASTER|NODE|RANK|LOCAL|WORLD|SLURM|NNODES|GPUS|PYTHONPATH|PATH$|LD_|CUDA_VISIBLE|HOME|\d)")
 """Variables that say where the ranks are and not how they compute."""
-DROPPED: Mapping[str, str] = {
-    **dict.fromkeys(("deprecated_use_mcore_models", "use_flash_attn"), "without effect in Megatron-LM 0.19.2"),
-    "mock_data": "as the plan has it (`data` is not stated)",
-}
-"""The arguments that no field takes, with the reason."""
 FREE = ("str",)
 """Types whose unknown values a plan does not need: paths and names."""
 
@@ -97,16 +92,12 @@ def _by_name(call: Call, path: Path, library: Library) -> Call:
 def recipe(call: Call, gpu: str | None, world: int | None, library: Library) -> Recipe | tuple[Diagnostic, ...]:
     """Translate a run on `world` GPUs of type `gpu`, which the call may name itself."""
     wrong = [_refused(call, a) for a in call.arguments if a.wrong or (a.holes and _needed(a))]
-    name, ranks = gpu or call.gpu or "", world or call.world
-    hardware = library.gpu(name)[0] if name in library.hardware else None
-    if gpu and hardware is None:
-        from moedsl.bridge.verify.cases import unknown
-
-        wrong.append(error("import.recipe:unknown-gpu", gpu=gpu, help=unknown(gpu)))
-    elif hardware is None or ranks is None:
-        wrong.append(error("import.recipe:no-gpus", target=call.file))
-    if wrong or hardware is None or ranks is None:
+    own = call.gpu if call.gpu in library.hardware else None
+    found = machines(call.file, gpu or own, world or call.world, library)
+    wrong += [found] if isinstance(found, Diagnostic) else []
+    if wrong or isinstance(found, Diagnostic):
         return tuple(wrong)
+    hardware, ranks = found
     made, places = fields(call, ranks)
     holes = [f"line {a.line}: `{a.flag}` needs {_names(a)}" for a in call.arguments if a.holes]
     family = "MLAModelProvider" if made.get("model.multi_latent_attention") else "GPTModelProvider"
@@ -119,6 +110,19 @@ def recipe(call: Call, gpu: str | None, world: int | None, library: Library) -> 
         arguments=values, given=call.arguments,
         model=stdlib_facts(made.get("tokenizer.tokenizer_model"), library),
     )  # fmt: skip
+
+
+def machines(target: str, gpu: str | None, world: int | None, library: Library) -> tuple[Hardware, int] | Diagnostic:
+    """Return the GPUs of a run's own file and their number, or why they are unknown."""
+    hardware = library.gpu(gpu)[0] if gpu and gpu in library.hardware else None
+    if gpu and hardware is None:
+        from moedsl.bridge.verify.cases import unknown
+
+        return error("import.recipe:unknown-gpu", gpu=gpu, help=unknown(gpu))
+    if hardware is None or world is None:
+        options = ["--gpu gb200"] * (gpu is None) + ["--world 256"] * (world is None)
+        return error("import.recipe:no-gpus", target=target, options=" ".join(options))
+    return hardware, world
 
 
 def _needed(a: Argument) -> bool:
@@ -148,39 +152,13 @@ def _refused(call: Call, a: Argument) -> Diagnostic:
     if a.wrong:
         return error("import.megatron_lm:wrong", *at, flag=a.flag, why=a.wrong)
     said = " ".join(f"--env {n if n.isidentifier() or n.isdigit() else 'NAME'}=VALUE" for n in a.holes)
-    return error("import.megatron_lm:unset", *at, flag=a.flag, names=_names(a), env=said)
+    return error("import.megatron_lm:unset", *at, flag=a.flag, names=_names(a), env=said, file=call.file)
 
 
+_WITH = {"tokenizer.use_tokenizer_vocab_size": "tokenizer_type", "checkpoint.async_save": "save"}
+"""Fields that a run states even without an argument of theirs, each with the argument beside which it does."""
 _MIXED = "mixed_precision."
 _CHUNKS = ("model.virtual_pipeline_model_parallel_size",)
-_SAID: Mapping[str, tuple[str, ...]] = {
-    "seq_length": ("model.seq_length", "dataset.seq_length"),
-    "bf16": (f"{_MIXED}bf16",),
-    "fp16": (f"{_MIXED}fp16",),
-    **{n: (_MIXED + n,) for n in ("fp8", "fp4", "fp8_recipe", "fp8_param_gather", "fp4_param_gather")},
-    "first_last_layers_bf16": (f"{_MIXED}first_last_layers_bf16",),
-    "reuse_grad_buf_for_mxfp8_param_ag": (f"{_MIXED}reuse_grad_buf_for_mxfp8_param_ag",),
-    "overlap_moe_expert_parallel_comm": ("model.overlap_moe_expert_parallel_comm",),
-    "delay_wgrad_compute": ("model.delay_wgrad_compute",),
-    "split": ("dataset.split",),
-    "group_query_attention": ("model.num_query_groups",),
-    "swiglu": ("model.gated_linear_unit",),
-    "grad_reduce_in_bf16": ("ddp.grad_reduce_in_fp32",),
-    "accumulate_allreduce_grads_in_fp32": ("ddp.grad_reduce_in_fp32",),
-    "num_layers_per_virtual_pipeline_stage": _CHUNKS,
-    "num_virtual_stages_per_pipeline_rank": _CHUNKS,
-    "recompute_activations": ("model.recompute_granularity",),
-    "cuda_graph_scope_deprecated": ("model.cuda_graph_modules",),
-    "use_rotary_position_embeddings": ("model.position_embedding_type",),
-    "add_position_embedding": ("model.position_embedding_type",),
-    "enable_cuda_graph": ("model.cuda_graph_impl",),
-    "external_cuda_graph": ("model.cuda_graph_impl",),
-    "cuda_graph_impl": ("model.cuda_graph_impl",),
-    "seed": ("rng.seed",),
-    "weight_decay": ("optimizer.weight_decay", "scheduler.start_weight_decay", "scheduler.end_weight_decay"),
-    "inference_cuda_graph_scope": (),
-}
-"""Argument -> the fields that it decides, where these are not those of the table or of its name."""
 _OPTIMIZER_DTYPES = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 
 
@@ -188,10 +166,10 @@ _OPTIMIZER_DTYPES = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "
 def paths(dest: str) -> Mapping[str, Any]:
     """Return the fields that an argument decides: with "=" those that take its value, otherwise what a switch makes.
 
-    They follow from `_SAID`, the table, or the argument's name.
+    They follow from the notes, the table, or the argument's name.
     """
-    if dest in _SAID:
-        return dict.fromkeys(_SAID[dest], SAME)
+    if (said := megatron_arguments.notes()["decides"].get(dest)) is not None:
+        return dict.fromkeys(said, SAME)
     own = {p: v for e in table().get(dest, ()) for p, v in e.fields.items() if v == SAME or _switches(e, v)}
     return {p: v for p, v in (own or dict.fromkeys(called(dest), SAME)).items() if p.partition(".")[0] in _SECTIONS}
 
@@ -206,13 +184,14 @@ def fields(call: Call, world: int) -> tuple[dict[str, Any], dict[str, tuple[tupl
     out: dict[str, Any] = {}
     places: dict[str, tuple[tuple[str, int], ...]] = {}
     for dest, entries in table().items():
-        if entries[0].group == "mla" and not values["multi_latent_attention"]:
-            continue
+        latent = entries[0].group != "mla" or values["multi_latent_attention"]
         said, value = given.get(dest), values[dest]
         if isinstance(value, list) and len(value) == 1 and dest not in ("data_path", "recompute_modules"):
             value = value[0]
         value = _DTYPES.get(str(value), value) if dest in _OPTIMIZER_DTYPES else value
         for path, takes in paths(dest).items():
+            if not (values["position_embedding_type"] == "yarn" if path.startswith("model.yarn_") else latent):
+                continue
             made = value if takes == SAME else takes if said is not None else not takes
             if said is not None or (path not in out and made is not None):
                 out[path] = made
@@ -221,6 +200,9 @@ def fields(call: Call, world: int) -> tuple[dict[str, Any], dict[str, tuple[tupl
     for a in call.arguments:  # rules read the arguments themselves, too
         places |= {f"args.{a.dest}": ((call.file, a.line),)} if a.dest else {}
     out |= _settled(values, given, world)
+    for path, dest in _WITH.items():
+        if path in out and dest in given:
+            places.setdefault(path, ((call.file, given[dest].line),))
     names = {n: w for n, w in call.environment.items() if not (_LAUNCHER.match(n) or w.holes or " --" in w.text)}
     out["env_vars"] = {n: w.text for n, w in names.items()}
     places["env_vars"] = tuple((call.file, w.line) for w in names.values())[:1]
@@ -266,7 +248,10 @@ def _settled(v: Mapping[str, Any], given: Mapping[str, Argument], world: int) ->
         "train.global_batch_size": v["global_batch_size"] or (v["micro_batch_size"] or 1) * replicas,
         "ddp.grad_reduce_in_fp32": fp32,
         "dataset.data_path": None if v["mock_data"] else given["data_path"].value if "data_path" in given else None,
-        "model.vocab_size": v["vocab_size"],
+        "checkpoint.async_save": bool(v["async_save"] and v["use_persistent_ckpt_worker"]),  # both (:1740)
+        "model.vocab_size": v["padded_vocab_size"] or v["vocab_size"],
+        # otherwise the tokenizer's (core tokenizers/utils/build_tokenizer.py:140)
+        "tokenizer.use_tokenizer_vocab_size": not (v["padded_vocab_size"] or v["vocab_size"]) or None,
         "model.mtp_num_layers": v["mtp_num_layers"] or 0,
         f"{_MIXED}fp8_recipe": scaling if v["fp8"] else None,
         "model.overlap_p2p_comm": bool(chunks and v["overlap_p2p_comm"]),

@@ -127,10 +127,9 @@ class Expander:
         return [Word(w) for w in split(self.text(node))]
 
     def values(self, name: str) -> list[Text] | None:
-        return self.positional if name in ("@", "*") else self.value_of(name)
-
-    def value_of(self, name: str) -> list[Text] | None:
         """Return a variable's texts, None if nothing sets it."""
+        if name in ("@", "*"):
+            return self.positional
         if name.isdigit() and 0 < int(name) <= len(self.positional):
             return [self.positional[int(name) - 1]]
         return self.variables.get(name)
@@ -144,7 +143,7 @@ class Expander:
                 return self.hole(node, raw[:40])
             match node.type:
                 case "string" | "translated_string":
-                    return self._string(node)
+                    return self._in_quotes(node)
                 case "raw_string":
                     return self._lines(raw.strip()[1:-1], node)
                 case "ansi_c_string":
@@ -152,9 +151,9 @@ class Expander:
                 case "concatenation" | "command_name":
                     return tuple(p for c in node.children for p in self.text(c))
                 case "simple_expansion":
-                    return self._variable(node, raw.strip()[1:])
+                    return self._braces(node, f"${{{raw.strip()[1:]}}}")
                 case "expansion":
-                    return self._expansion(node)
+                    return self._braces(node, raw.strip())
                 case "arithmetic_expansion":
                     try:
                         return (Piece(str([self.number(c) for c in node.named_children][-1]), self.line(node), False),)
@@ -175,7 +174,7 @@ class Expander:
         parts = text.splitlines(keepends=True) or [""]
         return tuple(Piece(part, self.line(node) + i) for i, part in enumerate(parts))
 
-    def _string(self, node: Any) -> Text:
+    def _in_quotes(self, node: Any) -> Text:
         """Read a text in double quotes; the grammar puts blanks before an expansion into its first token."""
         raw, out = node.text, list[Piece]()
         first = raw.index(b'"') + 1 if b'"' in raw else 0
@@ -194,21 +193,13 @@ class Expander:
         literal(first, len(raw) - raw.endswith(b'"'))
         return tuple(out) or (Piece("", self.line(node)),)
 
-    def _variable(self, node: Any, name: str) -> Text:
-        """Return a variable's text; a hole if nothing sets it."""
-        if name == "#":
-            return (Piece(str(len(self.positional)), self.line(node)),)
-        values = self.values(name)
-        if values is None:
-            return self.hole(node, name, unset=not name.startswith(_OF_SLURM) and name not in "?$!0")
-        return unquoted(values if name in ("@", "*") else values[:1], self.line(node))
-
-    def _expansion(self, node: Any) -> Text:
+    def _braces(self, node: Any, raw: str) -> Text:
         """Read `${...}`: a variable or an array, its length, a default, or a part that is cut off or replaced."""
-        raw = source(node).strip()
+        if raw == "${#}":
+            return (Piece(str(len(self.positional)), self.line(node)),)
         found = re.fullmatch(r"\$\{([#!]?)(\w+|[@*])(?:\[(@|\*|\w+)\])?(:?[-=+?]|%%?|##?|//?)?(.*)\}", raw, re.S)
         if not found or found[1] == "!":
-            return self.hole(node, raw)
+            return self.hole(node, raw.strip("${}"))
         length, name, index, sign, _ = found.groups()
         values, line = self.values(name), self.line(node)
         if values is not None and index not in ("@", "*") and name not in ("@", "*"):
@@ -229,7 +220,7 @@ class Expander:
                 self.assign(name, other)
             return other
         if values is None:
-            return self.hole(node, name, unset=not sign and not length and not name.startswith(_OF_SLURM))
+            return self.hole(node, name, unset=not (sign or length or name == "0" or name.startswith(_OF_SLURM)))
         return unquoted([self._changed(v, sign, after) for v in values] if sign else values, line)
 
     def _changed(self, text: Text, sign: str, after: list[Any]) -> Text:
@@ -253,11 +244,11 @@ class Expander:
         try:
             if self.depth > DEEPEST:
                 raise Unknown(source(node)[:40])
-            return self._number(node)
+            return self._arithmetic(node)
         finally:
             self.depth -= 1
 
-    def _number(self, node: Any) -> int:
+    def _arithmetic(self, node: Any) -> int:
         children, raw = node.named_children, source(node).strip()
         sign = node.child_by_field_name("operator")
         match node.type:
@@ -277,7 +268,7 @@ class Expander:
             case "parenthesized_expression" if children:
                 return self.number(children[0])
             case _:
-                text = self._variable(node, raw) if raw.isidentifier() else self.text(node)
+                text = self._braces(node, f"${{{raw}}}") if raw.isidentifier() else self.text(node)
         for _ in range(DEEPEST):  # a value may be the name of another variable
             if any(p.holes for p in text):
                 raise Unknown(*Word(text).holes)
@@ -286,7 +277,7 @@ class Expander:
                 return int(plain)
             if not plain.isidentifier():
                 break
-            text = self._variable(node, plain)
+            text = self._braces(node, f"${{{plain}}}")
         raise Unknown(raw)
 
     def _combined(self, sign: str, a: int, b: int, raw: str) -> int:

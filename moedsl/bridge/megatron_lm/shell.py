@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -38,16 +38,19 @@ class Script:
     unread: tuple[str, ...] = ()
 
 
-def read(text: str, given: Mapping[str, str] = {}) -> Script:
-    """Read a script with the variables `given`, which also replace what the script takes from elsewhere."""
-    shell = Shell(given)
-    for name, value in {**scheduled(text), **given}.items():
+def read(text: str | Sequence[tuple[str, int]], given: Mapping[str, str] = {}) -> Script:
+    """Read a script, or parts of one with the lines that they come from.
+
+    The variables `given` also replace what the script takes from elsewhere.
+    """
+    shell, parts = Shell(given), [(text, 1)] if isinstance(text, str) else text
+    for name, value in {**scheduled("".join(p for p, _ in parts)), **given}.items():
         shell.variables[name] = [(Piece(value, 1),)]
         if name.isdigit():
             shell.positional += [()] * (int(name) - len(shell.positional))
             shell.positional[int(name) - 1] = (Piece(value, 1),)
     shell.exported |= {*given}
-    shell.run_text([(text, 1)])
+    shell.run_text(parts)
     scalars = {n: Word(v[0]) for n, v in shell.variables.items() if len(v) == 1}
     return Script(tuple(shell.commands), scalars, tuple(dict.fromkeys(shell.unread)))
 

@@ -130,6 +130,9 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
         public = [n for n in functions if not n.startswith("_")]
         wanted = [n for n in public if n.endswith("_config")] or public
         if len(wanted) != 1:
+            if path.suffix != ".py":
+                help = f"`moedsl import {head}` writes the program of a script, a log or a run_config.yaml"
+                return wrong("not a Python file", help)
             text = "not a Python file with one public function ending in _config"
             return wrong(text, f"name the function: {head}:FUNCTION")
         name = wanted[0]

@@ -245,10 +245,10 @@ def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnosti
     library = load_stdlib()
     if path is None:
         return library, None, []
-    source, found = console.program_of(path)
-    module, more = parse(source) if source else (None, ())
-    if source is None or module is None or more:
-        return library, None, [*found, *more]
+    source = console.program_of(path)
+    module, found = parse(source)
+    if module is None or found:
+        return library, source, [*found]
     use(library, source, module, parse)
     *_, wrong = collect.of_library(library)
     return library, source, [d for d in (*library.diagnostics, *wrong) if d.is_error]

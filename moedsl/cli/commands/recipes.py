@@ -116,7 +116,8 @@ def import_(a: Namespace) -> int:
     sources = console.sources_of(a.recipe)
     if made.text is None:
         raise Refused(made.diagnostics, sources)
-    text = made.text
+    pins = made.pins.splitlines() if a.open else ()
+    text = "".join(line for line in made.text.splitlines(keepends=True) if line.strip() not in pins)
     console.say(made.diagnostics, sources)
     data = {"program": text, "diagnostics": [to_json(d, {}) for d in made.diagnostics]}
     return console.put_out(a, text, f"; `moedsl plan {a.output}` prices it", data)

@@ -58,7 +58,7 @@ def next_(a: Namespace) -> int:
         notes += [f"{r.name}: {text}" for text in said]
     console.stop_on(wrong)
     if not done:
-        first = "`moedsl run` writes a plan.json for each job; `moedsl plan run.moe` is the first experiment"
+        first = "`moedsl run` writes a plan.json for each job; for another, LOG=FILE names the run file or script"
         text = f"no run with a plan has measured or failed in {' '.join(a.paths)}"
         raise Refused([error("tune.nothing", "; ".join([text, *notes]), help=() if notes else first)])
     return _propose(a, done, notes)
@@ -68,7 +68,9 @@ def _propose(a: Namespace, done: Sequence[tuple[Plan, Tried]], notes: Sequence[s
     """Print the next experiment, and write its run file if requested."""
     # The program to vary: from `--run`, else from the plan of the fastest run
     if a.run is not None:
-        base = _varied(console.read(*console.program_of(a.run)))
+        base = _varied(console.program_of(a.run))
+        if base.source.name.endswith(console.IMPORTED):  # its pins are what ran, and no wish
+            base = _varied(run_file.of_plan(base.plan))
     else:
         fastest = proposals.best([t for _, t in done])
         plan = next(plan for plan, t in done if fastest is None or t is fastest)

@@ -24,8 +24,8 @@ from moedsl.support.foreign import text_of
 from moedsl.support.source import Span
 
 HELP = (
-    "give a log, a folder with logs and their plan.json, LOG=RUN with a plan.json, folder or recipe.py, "
-    "or the id of an experiment"
+    "give a log, a folder with logs and their plan.json, LOG=RUN with a plan.json, folder, run file, recipe.py or "
+    "script of Megatron-LM, or the id of an experiment"
 )
 DAMAGED = "results.plan"
 """The diagnostic for a plan.json that cannot be read."""
@@ -45,7 +45,7 @@ class Run:
     plan: Plan | None = None
     plan_file: Path | None = None
     recipe: str | None = None
-    """A recipe instead of a plan, as `verify` accepts it."""
+    """A recipe instead of a plan, as `verify` accepts it, or a run_config.yaml."""
     damaged: Diagnostic | None = None
     """Why its plan.json cannot be read."""
     place: str = ""
@@ -89,7 +89,13 @@ def _runs_of(target: str) -> list[Run] | Diagnostic:
             if plan := read_plan(file):
                 return [_run(str(log), logs, file, plan)]
         elif _is_read(stands.partition(":")[0]):
-            return [Run(str(log), logs, recipe=stands)]
+            from moedsl.bridge.run_sides import Options, Side, Wrong, one
+
+            side = one(stands, Options())  # a run file or a run's own file has a plan, a recipe has none
+            if isinstance(side, Wrong):
+                return side.diagnostics[0]
+            plan = side.plan if isinstance(side, Side) else None
+            return [Run(plan.name, logs, plan, file) if plan else Run(str(log), logs, recipe=stands)]
         return error("results.input:no-plan", stands=stands, help=HELP)
     experiment = None if "/" in target else experiment_folder(target)
     if isinstance(experiment, Diagnostic):
@@ -288,21 +294,16 @@ def _of_recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, 
     """Read each recipe like `moedsl diff`; its number of GPUs comes from its function's name or from --gpus."""
     if not targets:
         return {}
-    from moedsl.bridge import run_files
-    from moedsl.bridge.lint.facts import Recipe
     from moedsl.bridge.run_sides import Options, Side, read_sides
     from moedsl.bridge.verify import cases
-    from moedsl.compiler import load_stdlib
 
     made: dict[str, Mapping[str, Any] | Diagnostic] = {}
     for target, side in zip(targets, read_sides(targets, options=Options(world=given.gpus)), strict=True):
-        own = run_files.read(target, None, given.gpus, load_stdlib())
-        read = own if own is not None else cases.read(target, world=given.gpus)
-        if isinstance(side, Side) and isinstance(read, cases.Case | Recipe):
-            f = side.fields
-            sizes = {"seq": f.get("model.seq_length", f.get("dataset.seq_length")), "gpus": read.world}
+        if isinstance(side, Side):
+            f, named = side.fields, cases.read(target, world=given.gpus)
+            gpus = named.world if isinstance(named, cases.Case) else given.gpus
+            sizes = {"seq": f.get("model.seq_length", f.get("dataset.seq_length")), "gpus": gpus}
             made[target] = {**sizes, "global_batch": f.get("train.global_batch_size"), _RAMP: f.get(_RAMP)}
         else:
-            found = getattr(side, "diagnostics", ())
-            made[target] = found[0] if found else error("results.numbers:read", target=target)
+            made[target] = side.diagnostics[0]
     return made
