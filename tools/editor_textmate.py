@@ -14,6 +14,7 @@ from moedsl.lang.keywords import keywords
 W = keywords()
 NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"
 WORD = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*"
+HUB = r"[A-Za-z0-9_][\w.-]*/\w(?:[\w.-]*\w)?"
 END = r"(?![\w.])"
 BLANKS = r"[ \t]+"
 STARTS = r"(?:^|(?<=[;{]))[ \t]*"
@@ -163,6 +164,7 @@ def _statements() -> dict[str, Any]:
             "patterns": [
                 options,
                 match(hardware, STATEMENT, "#name", LINK),
+                match(rf"{STARTS}(?:(model){BLANKS})?({HUB})(?=[ \t]*(?:$|[#;}}]))", STATEMENT, "variable.other"),
                 match(rf"{STARTS}(target){BLANKS}({NAME}){BLANKS}({WORD})", STATEMENT, "#name", "constant.numeric"),
                 match(f"{STARTS}{either(W.statements)}", STATEMENT),
                 match(rf"{STARTS}({NAME}){BLANKS}(first){END}", "#name", LINK),

@@ -12,6 +12,7 @@ from moedsl.bridge.fields import built_by
 from moedsl.bridge.run_sides import Side
 from moedsl.compiler import load_stdlib
 from moedsl.facts import axes
+from moedsl.facts.fields import no_text_of
 from moedsl.planner import experiment
 from moedsl.planner.experiment import Benchmark
 from moedsl.planner.plan import Plan
@@ -92,6 +93,7 @@ def compare(a: Side, b: Side) -> Comparison:
         left, right = _fields(a, b), _fields(b, a)
     by_words = rates is not None
     every = {**left, **right}
+    effects = effects.of_run({**left, **{n: v for n, v in right.items() if v is not None}})
     if (_FACTS in left) != (_FACTS in right):
         del every[_FACTS]
     # sides of the same kind are compared by all names, others only by the names that both have
@@ -157,8 +159,10 @@ def _fields(s: Side, other: Side) -> Mapping[str, Any]:
 
 def _difference(name: str, a: Any, b: Any, effects: Effects, side: Side) -> Difference:
     """Make a difference with its effect, the reason (a benchmark value's first), and this change's own effect on A."""
-    # a section's effect says nothing about a name that is not a field of Bridge and has no effect of its own
-    stranger = "." in name and not is_known(name) and name not in effects.rules
+    # a section's effect says nothing about a name that is not a field of Bridge and has no effect of its own, nor about
+    # a value that the field does not take
+    mistaken = [(v, takes) for v in (a, b) if v != NOT_SET and (takes := no_text_of(name, v))]
+    stranger = ("." in name and not is_known(name) and name not in effects.rules) or bool(mistaken)
     effect = EXPERIMENT if name == _FACTS else UNKNOWN if stranger else effects.pair(name, a, b)
     decisive = b if effects.is_benchmark(name, b) and not effects.is_benchmark(name, a) else a
     alone = None
@@ -169,7 +173,10 @@ def _difference(name: str, a: Any, b: Any, effects: Effects, side: Side) -> Diff
     elif NOT_SET not in (a, b) and side.plan:
         decided = (d for d in side.plan.decisions if d.name == name)
         alone = next((x.effect for d in decided for x in d.alternatives if x.value == b), None)
-    return Difference(name, a, b, effect, effects.reason(name, decisive), alone or None)
+    reason = None if stranger else effects.reason(name, decisive)
+    for value, takes in mistaken:
+        reason = f"{json.dumps(value)} is a text, and the field takes {takes}; Bridge's data classes do not check it"
+    return Difference(name, a, b, effect, reason, alone or None)
 
 
 def _rates(p: Plan) -> dict[str, Any]:
@@ -203,7 +210,7 @@ def _verdict(
     if same is False and (groups[EXPERIMENT] or not only):
         says.append("different experiments: do not compare losses")
     elif same is None:
-        unknown = f"no rule states the effect of {len(groups[UNKNOWN])} of the fields that differ"
+        unknown = f"no rule states what {len(groups[UNKNOWN])} of the differences change"
         says.append(f"it is unknown whether this is the same experiment: {unknown}")
     elif same:
         run = "the same experiment, run differently" if groups[EXECUTION] else "no difference in what was compared"
@@ -255,8 +262,8 @@ def _table(lines: Sequence[Difference]) -> Iterator[str]:
             "none" if v is None else " ".join(map(str, v)) or "none" if isinstance(v, list) else axes.show(v)
             for v in (x.a, x.b)
         ]
-        # write JSON if both values read alike, as null and an empty list do
-        pair = " -> ".join(words if words[0] != words[1] else [json.dumps(v) for v in (x.a, x.b)])
+        # write JSON if both values read alike, as null, an empty list and the text "None" do
+        pair = " -> ".join(words if words[0].lower() != words[1].lower() else [json.dumps(v) for v in (x.a, x.b)])
         yield f"  {x.name.ljust(width)}  {pair}" + (f"  (alone: {x.alone})" if x.alone else "")
-        if x.because and (x.effect == BENCHMARK or x.name in ("micro_batch", "train.micro_batch_size")):
+        if x.because and (x.effect in (BENCHMARK, UNKNOWN) or x.name in ("micro_batch", "train.micro_batch_size")):
             yield wrapped(x.because, " " * (width + 4), width=max(100, width + 64))

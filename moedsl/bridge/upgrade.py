@@ -1,4 +1,4 @@
-"""Say what another release of Bridge changes for a run file or a recipe: `moedsl upgrade`.
+"""Say what another release changes for a run file, a recipe or a run of Megatron-LM: `moedsl upgrade`.
 
 All answers about the other release are from tables: its fields with their defaults, what AutoBridge gives the model,
 the names that are gone (tools/bridge_fields.py, tools/bridge_names.py), and the rules with `since` or `until`. Only the
@@ -20,13 +20,14 @@ from moedsl.bridge.lint.facts import Recipe
 from moedsl.bridge.lint.rules import environment, read_rules
 from moedsl.bridge.lint.run import PHASE, from_bridge, machine
 from moedsl.bridge.lint.source import read
+from moedsl.bridge.recipe_import import of_arguments as imported_arguments
 from moedsl.bridge.verify import cases, environments
 from moedsl.bridge.verify.cases import Report, choices
 from moedsl.bridge.verify.client import Server, is_installed
 from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.emit.settings import RESETS, known_values
 from moedsl.emit.settings import sections as stated
-from moedsl.facts import fields
+from moedsl.facts import fields, megatron_arguments
 from moedsl.facts.axes import show
 from moedsl.facts.fields import LATEST
 from moedsl.facts.releases import BRIDGE, KNOWN, RENAMED, Release, as_number
@@ -189,7 +190,8 @@ def predicted(
 ) -> Upgrade:
     """Predict what a release makes of a recipe of another, by the tables."""
     now, then = before.bridge, after.bridge
-    text = foreign.parse_python_file(Path(recipe.file)) if Path(recipe.file).is_file() else None
+    is_python = recipe.file.endswith(".py") and Path(recipe.file).is_file()
+    text = foreign.parse_python_file(Path(recipe.file)) if is_python else None
     named = _mentioned(text) if text else None
     own = {path for path, at in recipe.places.items() if at and at[0][0] == recipe.file and _is_own(path, named)}
     values = {path: normalise(path, v) for path, v in recipe.stated.items() if path in fields.fields(now)}
@@ -292,6 +294,65 @@ def _lost(text: ast.Module, now: str, then: str) -> Iterator[str]:
                 place = table["moved"].get(name, "").partition(":")[0]
                 yield f"line {line}: `{module}` has no `{name}`" + (f"; `{place}` has it" if place else "")
                 break
+
+
+# ---------------------------------------------------------------- a run of Megatron-LM
+
+
+def of_read(recipe: Recipe, before: Release, after: Release) -> Upgrade:
+    """Compare what a run's own file states, a `run_config.yaml` or a run of Megatron-LM, in two releases."""
+    if recipe.arguments:
+        return of_arguments(recipe, before, after)
+    return predicted(recipe, before, after, load_stdlib(), recipe.unread)
+
+
+def of_arguments(recipe: Recipe, before: Release, after: Release) -> Upgrade:
+    """Say what a release makes of a run of Megatron-LM: its arguments, the rules over it, and its plans."""
+    library = load_stdlib()
+    told, now, then = predicted(recipe, before, after, library), _flags(before), _flags(after)
+    lost = [a for a in recipe.given if a.flag in now and a.flag not in then]
+    gone = tuple(Change(a.flag, a.value, None, _renamed(now[a.flag][0], then), is_stated=True) for a in lost)
+    refused = (
+        f"line {a.line}: no argument `{a.flag}` any more" + (f"; `{c.instead}` took its place" if c.instead else "")
+        for a, c in zip(lost, gone, strict=True)
+    )
+    stated = {a.dest for a in recipe.given}
+    both = ((flag, dest, default) for flag, (dest, default) in now.items() if flag in then and dest not in stated)
+    changed = tuple(Change(flag, was, then[flag][1]) for flag, _, was in both if then[flag][1] not in (was, UNKNOWN))
+    made = imported_arguments(recipe, library)
+    plans = of_run(Source("run.moe", made.text), before.bridge, after) if made.text else (made.diagnostics, {})
+    estimates = plans[0].estimates if isinstance(plans, list) else ()
+    unplanned = () if isinstance(plans, list) else tuple(f"no plan: {d.message}" for d in plans[0] if d.is_error)
+    return evolve(
+        told, refused=(*refused, *told.refused), gone=gone, defaults=changed, estimates=estimates,
+        keep=tuple(" ".join(map(str, _words(c))) for c in changed if _is_plain(c.now) and c.now is not None),
+        unread=(*recipe.unread, *unplanned), new_fields=len(then.keys() - now.keys()),
+    )  # fmt: skip
+
+
+def _words(change: Change) -> tuple[str, ...]:
+    """Write the argument that keeps a default."""
+    known = megatron_arguments.by_flag().get(change.field)
+    return known.words(change.now) or (change.field,) if known else (change.field, str(change.now))
+
+
+def _flags(release: Release) -> Mapping[str, tuple[str, Any]]:
+    """Return a release's flags; those of a release without a wheel are the newest's, less the fields that are gone."""
+    if not release.documents:
+        return megatron_arguments.flags(release.core)
+    out: dict[str, tuple[str, Any]] = {}
+    for flag, (dest, default) in megatron_arguments.flags(megatron_arguments.core()).items():
+        paths = megatron_arguments.by_flag()[flag].fields
+        if not any(fields.has(path, LATEST) and not fields.has(path, release.bridge) for path in paths):
+            out[flag] = dest, default
+    news = {new for new in RENAMED.values() if fields.has(new, release.bridge) and not fields.has(new, LATEST)}
+    return out | {f"--{name.replace('_', '-')}": (name, UNKNOWN) for name in (n.rpartition(".")[2] for n in news)}
+
+
+def _renamed(dest: str, flags: Mapping[str, tuple[str, Any]]) -> str:
+    """Return the flag that took the place of an argument: of the same value, or of the field's new name."""
+    names = {dest, *(new.rpartition(".")[2] for old, new in RENAMED.items() if old.rpartition(".")[2] == dest)}
+    return next((flag for flag, (name, _) in flags.items() if name in names), "")
 
 
 # ---------------------------------------------------------------- rules

@@ -224,11 +224,16 @@ COMMANDS: Mapping[str, Command] = {
     "upgrade": Command(
         "recipes.upgrade",
         "say what another release of Megatron Bridge changes for a run or a recipe, and what keeps the old behaviour",
-        _arg("target FILE?", "a .moe file, a recipe.py (FILE:function) or module:function; a recipe runs as you"),
+        _arg(
+            "target FILE?",
+            "a .moe file; a recipe.py (FILE:function) or module:function, which runs as you; a run_config.yaml; or a "
+            "script, YAML or log of Megatron-LM",
+        ),
         _TEXT,
         _arg("--to VERSION", "the release to go to", required=True),
         _named("--from VERSION", "the release that it is for (default: as the file states, else the installed one)"),
         _arg("--run NAME", "the run of a file that has several (default: every one)"),
+        _ENV,
         *_RECIPE,
         _JSON,
     ),
@@ -590,6 +595,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "upgrade": (
         "moedsl upgrade run.moe --to 0.7",
         "moedsl upgrade recipe.py --from 0.5 --to 0.6 --gpu h100 --world 64",
+        "moedsl upgrade pretrain.sh --from 0.5 --to 0.6 --gpu h100 --world 64",
     ),
     "rehearse": ("moedsl rehearse run.moe --dryrun", "moedsl rehearse run.moe --ranks 4 -o kept"),
     "lint": ("moedsl lint recipe.py", "moedsl lint --read-only --gpu gb200 --world 64 recipe.py:pretrain"),

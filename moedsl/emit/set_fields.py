@@ -7,7 +7,9 @@ list these fields, and the fields that the estimate ignores. `instead` finds the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -20,7 +22,7 @@ from moedsl.emit.settings import decided_fields, lacking, resets, sections
 from moedsl.facts import axes
 from moedsl.facts.common import COPIED
 from moedsl.facts.families import QWEN_VL, family
-from moedsl.facts.fields import fields, first_with, has, lookup, overwritten, path_of
+from moedsl.facts.fields import DATA, fields, first_with, has, lookup, overwritten, path_of
 from moedsl.facts.releases import BY_VERSION, NEWEST, place
 from moedsl.facts.symbols import ABSENT_HERE, BUILTIN, RUN
 from moedsl.facts.values import normalise
@@ -80,8 +82,31 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
             yield error("plan.set_decided:older", where, path=path, statement=statement, fixes=fixes)
     values = settings.known_values(plan, p.model)
     rest = evolve(p, sets={path: value for path, value in sets.items() if path not in against})
-    yield from _overwritten(rest, asked, values, decided)
-    yield from _broken(rest, plan, laws(library), values, layout)
+    broken = [*_overwritten(rest, asked, values, decided), *_broken(rest, plan, laws(library), values, layout)]
+    yield from broken
+    said = {*(n for n, _, _ in costly), *others, *OLDER}
+    spans = {label.span for d in broken for label in d.labels}
+    left = {path: v for path, v in sets.items() if path not in said and p.spans[path] not in spans}
+    yield from over_rules(evolve(p, sets=left), layout)
+
+
+@cache
+def free_rules() -> Mapping[str, str]:
+    """Return the beginnings of the ids of rules whose fields are the user's to choose, each with the reason."""
+    return json.loads((DATA / "free_rules.json").read_text(encoding="utf-8"))
+
+
+def over_rules(p: Program, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    """Warn of each `set` of another value than the stdlib derives for a technical reason."""
+    for path, value in p.sets.items():
+        rules = (*p.named("derive", path), *p.named("derive", path.removeprefix("model.")))
+        rule = first_of([r for r in rules if r.is_std], layout)
+        if rule is None or rule.id.startswith(tuple(free_rules())):
+            continue
+        derived = evaluate(rule.expr, layout)
+        if (derived or value) and normalise(path, derived) != normalise(path, value):  # none is 0, or off
+            said = {"path": path, "derived": axes.show(derived), "rule": rule.id, "because": rule.because}
+            yield warning("plan.set_over_rule", p.spans[path], cites=rule.cites, fixes=_drop(p, path), **said)
 
 
 def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diagnostic:

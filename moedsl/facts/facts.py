@@ -269,6 +269,8 @@ class Hardware:
     """How fast the processor launches, relative to the one for which launches are calibrated."""
     node_memory: float = 0.0
     """Bytes of a node's host memory; 0 is unknown."""
+    host_memory: float = 0.0
+    """Bytes of host memory in a node as NVIDIA sells it, where `node_memory` is unknown: for remarks alone."""
     rack_gpus: int = 0
     """GPUs below the same leaf switches; 0 is unknown."""
     oversubscription: float = 1.0

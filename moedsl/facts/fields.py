@@ -161,6 +161,18 @@ def unknown_word(path: str, value: Any) -> str | None:
     return refused(accepted(field), value) if field and listed else None
 
 
+def no_text_of(path: str, value: Any) -> str | None:
+    """Describe the values that a field accepts if this is a text that it does not: "8" for 8, or "None" for null.
+
+    Objects are written by their names, so the texts of their fields are not judged.
+    """
+    field = lookup(path)
+    if field is None or not isinstance(value, str) or not all(_kind(k) for k in alternatives(accepted(field))):
+        return None
+    takes = refused(accepted(field), value)
+    return takes if refused(accepted(field), f"torch.{value}") else None
+
+
 _SPLIT = re.compile(r"^(?:Optional|Union)\[(.*)\]$")
 _LIST = re.compile(r"^(list|List|tuple|Tuple|set)(?:\[(.*)\])?$")
 _NONE = ("None", "NoneType")

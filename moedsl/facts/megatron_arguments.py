@@ -1,7 +1,8 @@
 """Read the arguments of Megatron-LM (megatron_arguments.json), and the fields of a configuration that each decides.
 
 The table is of one release of Megatron-Core (`core`); tools/make_megatron_arguments.py asks it. A path starts at
-Bridge's ``ConfigContainer``, whose sections Megatron-LM's own configuration shares.
+Bridge's ``ConfigContainer``, whose sections Megatron-LM's own configuration shares. What the flags of older releases
+differ in is in megatron_flags.json (tools/make_megatron_flags.py).
 """
 
 from __future__ import annotations
@@ -112,3 +113,15 @@ def by_field() -> Mapping[str, tuple[Argument, ...]]:
         for path in (*a.fields, *([a.named] if a.named else [])):
             found[path] = (*found.get(path, ()), a)
     return found
+
+
+@cache
+def flags(release: str) -> Mapping[str, tuple[str, Any]]:
+    """Return the name of the value and the default of each flag of a release of Megatron-Core."""
+    newest = {flag: (a.dest, a.default) for flag, a in by_flag().items()}
+    if release == core():
+        return newest
+    other = fields.table("megatron_flags")[release]
+    kept = {flag: v for flag, v in newest.items() if flag not in other["lacks"]}
+    changed = {flag: (newest[flag][0], default) for flag, default in other["defaults"].items()}
+    return {**kept, **changed, **{flag: (dest, default) for flag, (dest, default) in other["only"].items()}}

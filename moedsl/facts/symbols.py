@@ -184,7 +184,7 @@ SAVES: dict[str, Type] = {"goodput": NUMBER, "save_steps": NUMBER, "local_save_s
 """Values of the chosen layout, only for `derive`: the share of a month spent training, the best number of steps between
 checkpoints and between saves to the nodes' own disks (0 if those do not pay), and the folder of the local saves."""
 
-BYTES = (*MEMORY, "memory", "visible", "torch_total", "node_memory")
+BYTES = (*MEMORY, "memory", "visible", "torch_total", "node_memory", "host_memory")
 """Names of amounts of memory."""
 RATES = ("hbm", "nvlink", "network", "host_link")
 """Names of rates in bytes/s."""

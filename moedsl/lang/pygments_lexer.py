@@ -20,6 +20,7 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"
 _WORD = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*"
 _END = r"(?![\w.])"
 _B = r"([ \t\r\f]+)"
+_HUB = r"[A-Za-z0-9_][\w.-]*/\w(?:[\w.-]*\w)?"
 _CLAUSES = "|".join(_W.clauses)
 _UNITS = "|".join(re.escape(unit) for unit in _W.units if unit != "%")
 _NUMBER = (
@@ -65,6 +66,7 @@ _STATEMENTS = [
     (rf"(profile){_B}(first){_END}(?![ \t]*\{{)", bygroups(Keyword, Whitespace, Keyword.Pseudo)),
     (rf"(hardware){_B}({_NAME}){_B}(x){_END}", bygroups(Keyword, Whitespace, Name, Whitespace, Keyword.Pseudo), "line"),
     (rf"(target){_B}({_NAME}){_B}({_WORD})", bygroups(Keyword, Whitespace, Name, Whitespace, Number)),
+    (rf"(model){_B}({_HUB})(?=[ \t]*(?:$|[#;}}]))", bygroups(Keyword, Whitespace, Name)),
     (rf"vlm{_END}", Keyword, "options"),
     (_any(_W.statements), Keyword, "line"),
     (rf"({_NAME}){_B}(x){_END}", bygroups(Name, Whitespace, Keyword.Pseudo), "line"),

@@ -55,6 +55,8 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
         own = (s for s in settings.values() if s.name.startswith(prefix))
         return tuple(attrs.evolve(s, name=s.name.removeprefix(prefix).replace("_", "-")) for s in own)
 
+    of_cluster = [(n.lstrip("-"), text) for n, _, text in (a.partition("=") for a in cluster.srun_args)]
+    own_srun = {n: Setting(n, text or True, "cluster", None, "`srun_args` of the cluster") for n, text in of_cluster}
     jobs = number("jobs")
     launch = Launch(
         name=job_name(plan),
@@ -73,7 +75,7 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
         network=of["network"],
         nvlink=of["nvlink"] if of["nvlink_domain"] >= of["gpus_per_node"] > 1 else 0.0,
         environment=tuple(_environment(plan, cluster, variables)),
-        srun=of_option("srun."),
+        srun=(*(s for s in of_option("srun.") if s.name not in own_srun), *own_srun.values()),
         sbatch=tuple(s for s in of_option("sbatch.") if s.name not in cluster.sbatch),
         pods=tuple(attrs.evolve(s, name=n.removeprefix("pod.")) for n, s in settings.items() if n.startswith("pod.")),
         settings=tuple(s for s in settings.values() if "." not in s.name),
@@ -111,7 +113,7 @@ def _names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict
 
 
 def seconds(time: str) -> int:
-    """Convert a Slurm time limit to seconds: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
+    """Convert a Slurm time limit to seconds: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; 0 is no limit."""
     days, dash, rest = time.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
     first = 3600 if dash or len(parts) == 3 else 60
@@ -311,6 +313,9 @@ def unmounted_paths(paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
     return found
 
 
+_AT_ROOT = "move it into a folder that the cluster mounts"
+
+
 def _way_in(path: str, cluster: Cluster) -> str:
     """Suggest how to make a path visible in the container."""
     if cluster.pvc:
@@ -319,7 +324,9 @@ def _way_in(path: str, cluster: Cluster) -> str:
     if not path.startswith("/"):
         return f"a job runs in another folder: write the absolute path of {path}"
     if cluster.executor != "kubeflow":
-        return f'add it to the cluster: mounts ["{path}:{path}"]'
+        # a data set is named by the prefix of its files, and a folder to save to need not exist yet
+        folder = PurePosixPath(path).parent
+        return f'add its folder to the cluster: mounts ["{folder}:{folder}"]' if folder.name else _AT_ROOT
     top = "/" + path.lstrip("/").partition("/")[0]
     return (
         f'add the claim that has it to the cluster: pvc "CLAIM"; pvc_path "{top}". '

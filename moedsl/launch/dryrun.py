@@ -98,7 +98,8 @@ def derived(launch: Launch) -> str:
             rule = f"  [{s.rule}]" if s.rule else ""
             lines.append(f"    {name:{width}}  {because}{rule}".rstrip())
     if launch.secrets:
-        lines += ["", f"  secrets, inherited: {', '.join(launch.secrets)}"]
+        source = "from the cluster's Secret" if launch.executor == "kubeflow" else "inherited"
+        lines += ["", f"  secrets, {source}: {', '.join(launch.secrets)}"]
     return "\n".join([*lines, ""])
 
 
@@ -197,7 +198,7 @@ def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:
         behind = of.get(_RENAMED.get(name, name))
         reasons = [f"{behind.because} [{behind.rule}]"] if behind else []
         if name == "srun_args":
-            reasons = [f"{s.name}: {s.because} [{s.rule}]" for s in launch.srun]
+            reasons = [f"{s.name}: {s.because} [{s.rule}]" for s in launch.srun if s.rule]
         short = (textwrap.shorten(reason, _WIDTH, placeholder=" ...") for reason in reasons)
         yield Argument(tuple(short), name, literal(value))
 

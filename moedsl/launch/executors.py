@@ -144,9 +144,8 @@ def job_name_prefix(cluster: Cluster) -> str:
 
 def srun_arguments(launch: Launch, cluster: Cluster) -> list[str]:
     """Return srun's arguments, quoted for bash: derived ones that the cluster does not override, then the cluster's."""
-    stated = {a.split("=", 1)[0] for a in cluster.srun_args}
-    derived = {f"--{s.name}": "" if s.value is True else f"={s.text}" for s in launch.srun}
-    said = [f"{name}{value}" for name, value in derived.items() if name not in stated]
+    derived = [s for s in launch.srun if s.origin != "cluster"]
+    said = [f"--{s.name}" if s.value is True else f"--{s.name}={s.text}" for s in derived]
     return [word(argument) for argument in (*said, *cluster.srun_args)]
 
 

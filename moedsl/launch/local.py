@@ -22,7 +22,7 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.script import RANK_LOG, RANKS, Payload, script
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.support import children, resources
-from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.diagnostics import Diagnostic, error, warning
 from moedsl.support.text import counted
 
 PACKAGES = ("torch", "megatron.bridge")
@@ -70,16 +70,17 @@ def gpus() -> int:
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
 
 
-def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
-    """Report secrets that this shell lacks, if the job inherits its environment.
+def missing_secrets(cluster: Cluster, dryrun: bool = False) -> list[Diagnostic]:
+    """Report secrets that this shell lacks, if the job inherits its environment; a dry run only warns.
 
-    Over ssh, the job inherits the login node's environment instead.
+    Over ssh, the job inherits the login node's environment instead; on Kubernetes, the keys of a Secret.
     """
-    inherits = cluster.executor == "slurm" and cluster.tunnel == "local"
+    inherits = cluster.executor == "local" or (cluster.executor == "slurm" and cluster.tunnel == "local")
     missing = [n for n in cluster.secrets if inherits and not os.environ.get(n)]
     if not missing:
         return []
-    return [error("launch.no_secret", cluster=cluster.name, missing=", ".join(missing), first=missing[0])]
+    said = {"cluster": cluster.name, "missing": ", ".join(missing), "first": missing[0]}
+    return [warning("launch.unset_secret", **said) if dryrun else error("launch.no_secret", **said)]
 
 
 def interpreted(cluster: Cluster) -> Cluster:

@@ -162,12 +162,33 @@ def kubernetes(jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
         if kinds is None or all(kind.name != kubeflow.PLURAL for kind in kinds.resources):
             of = f"{kubeflow.GROUP}/{kubeflow.VERSION}"
             return [error("preflight.no_kind", cluster=cluster.name, plural=kubeflow.PLURAL, of=of)]
+        found = _lacking_keys(cluster)
         listed: Any = client.CoreV1Api().list_node()
     except ApiException as answer:
         return [note("preflight.unasked", cluster=cluster.name, reason=answer.reason)]
     except (config.ConfigException, HTTPError) as problem:
         return [error("preflight.tunnel:api", cluster=cluster.name, problem=problem)]
-    return _judge_for_each(of_kubernetes(listed.items, cluster), jobs, cluster)
+    return found + _judge_for_each(of_kubernetes(listed.items, cluster), jobs, cluster)
+
+
+def _lacking_keys(cluster: Cluster) -> list[Diagnostic]:
+    """Report secrets that the cluster's Secret lacks: a pod that refers to one never starts. The values are dropped."""
+    from kubernetes import client
+    from kubernetes.client.exceptions import ApiException
+
+    if not cluster.secrets:
+        return []
+    said = {"secret": cluster.secret, "namespace": cluster.namespace}
+    try:
+        held: Any = client.CoreV1Api().read_namespaced_secret(cluster.secret, cluster.namespace)
+        keys = frozenset(held.data or ())
+    except ApiException as answer:
+        if answer.status != 404:
+            return [note("preflight.unasked_secret", reason=answer.reason, **said)]
+        keys = frozenset[str]()
+    missing = [n for n in cluster.secrets if n not in keys]
+    literals = " ".join(f'--from-literal={n}="${n}"' for n in missing)
+    return [error("preflight.secret", missing=", ".join(missing), literals=literals, **said)] if missing else []
 
 
 def _judge_for_each(nodes: Sequence[Node], jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:

@@ -211,7 +211,7 @@ def _torchrun(launch: Launch, python: str, rank: str, arguments: tuple[str, ...]
     said = ({"ft-rank-section-timeouts": sections} if sections else {}) | of
     module = FT_LAUNCHER if said else "torch.distributed.run"
     options = "".join(" " + word(f"--{name}={value}") for name, value in said.items())
-    meeting = f"--standalone --nproc-per-node={launch.world}"
+    meeting = f"--standalone --nnodes=1 --nproc-per-node={launch.world}"
     if launch.executor != "local":
         meeting = f"--nnodes={launch.nodes} --nproc-per-node={launch.ranks_per_node} {_MEETING[launch.executor]}"
     doubled = "".join(f" {word(a.replace('$', '$$'))}" for a in arguments)

@@ -24,7 +24,7 @@ from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import ALIASES, BUILTIN
 from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
-from moedsl.lang.tokens import lexemes
+from moedsl.lang.tokens import Lexeme, lexemes
 from moedsl.lsp.document import Document
 from moedsl.lsp.place import Around, place
 from moedsl.rules.check.cluster_facts import Cluster
@@ -43,18 +43,26 @@ PHASES = {
 """The purpose of each phase, in one line."""
 
 
+_HUB = re.compile(r"\w[\w.-]*/\w(?:[\w.-]*\w)?")
+"""The id of a model on Hugging Face."""
+
+
 def hover(document: Document, params: types.HoverParams) -> types.Hover | None:
     """Describe the word that contains or ends at a position; None if it has no meaning."""
     lines, offset = document.lines, document.lines.offset(params.position)
     line = lines.line_of(offset)
     start = lines.starts[line]
     words = (x for x in lexemes(document.text[start : lines.end(line)]) if x.kind == "word")
-    word = next((x for x in words if start + x.start <= offset <= start + x.end), None)
+    ids = (Lexeme("word", m[0], m.start()) for m in _HUB.finditer(document.text[start : lines.end(line)]))
+    named = (x for x in ids if document.library.called(x.text) in document.library.models)
+    word = next((x for x in (*named, *words) if start + x.start <= offset <= start + x.end), None)
     if word is None:
         return None
     at = start + word.start
     a = Around(document, document.analysis, place(document.text, at))
-    parts = list(dict.fromkeys(_meanings(a, word.text))) if a.at.accepts or a.at.string else []
+    of_hub = model_of(document.library, document.library.called(word.text)) if "/" in word.text else None
+    meanings = [of_hub] if of_hub else [*_meanings(a, word.text)]
+    parts = list(dict.fromkeys(meanings)) if a.at.accepts or a.at.string is not None else []
     if not parts:
         return None
     text = "\n\n---\n\n".join(parts)

@@ -36,9 +36,10 @@ def starters(a: Around) -> Iterator[Offer]:
 
 
 def models(a: Around) -> Iterator[Offer]:
-    """Offer every model."""
-    for name in a.known.library.models:
-        yield Offer(name, "Class", "model", partial(describe.model_of, a.known.library, name))
+    """Offer every model, by its name and by its id on Hugging Face."""
+    library = a.known.library
+    for called, name in (*((n, n) for n in library.models), *((hf, n) for n, hf in library.hubs())):
+        yield Offer(called, "Class", "model", partial(describe.model_of, library, name))
 
 
 def hardware(a: Around) -> Iterator[Offer]:

@@ -24,6 +24,9 @@ from moedsl.rules.rule import Rule
 _PIECE = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[(){}\[\];\n]')
 _TYPED = re.compile(r"[A-Za-z0-9_.]*$")
 _TYPED_ON = re.compile(r"[A-Za-z0-9_.]*")
+_HUB = re.compile(r"(?:\s|#[^\n]*\n)*(?:model[ \t]+)?(?P<typed>\w[\w.-]*/[\w.-]*|\w[\w.]*-[\w.-]*)$")
+"""A statement that ends in the id of a model of Hugging Face, or in its start."""
+_HUB_ON = re.compile(r"[\w.-]*(?:/[\w.-]*)?")
 _CLAUSE = re.compile(r"(?:\s|#[^\n]*\n)*(?:because|cite|worth|confirm|fix|when|since|until)(?![\w.])")
 _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
 
@@ -98,8 +101,9 @@ class _Scan:
 def place(text: str, offset: int) -> Place:
     """Analyse what is around an offset."""
     scan = _Scan(text, offset)
-    start = _TYPED.search(text, scan.statement, offset).start()  # type: ignore[union-attr]
-    end = _TYPED_ON.match(text, offset).end()  # type: ignore[union-attr]
+    hub = _HUB.match(text, scan.statement, offset)
+    start = hub.start("typed") if hub else _TYPED.search(text, scan.statement, offset).start()  # type: ignore[union-attr]
+    end = (_HUB_ON if hub else _TYPED_ON).match(text, offset).end()  # type: ignore[union-attr]
     blocks: tuple[Block, ...] = ()
     for statement, opened in scan.blocks:
         header = _said(text[statement : opened - 1], statement)

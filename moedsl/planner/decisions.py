@@ -14,7 +14,7 @@ from moedsl.planner.advice import against
 from moedsl.planner.estimate import Known
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
-from moedsl.rules.rule import Rule, of_rules
+from moedsl.rules.rule import Rule
 from moedsl.solver import neighbours
 from moedsl.solver.laws import Row
 from moedsl.solver.neighbours import Neighbour
@@ -79,7 +79,7 @@ class Measured(JsonForm):
 
 def build(chosen: Chosen, env: Mapping[str, Any], others: Mapping[str, tuple[OtherValue, ...]]) -> tuple[Decision, ...]:
     """List a decision for each axis, derived value, size, Bridge field and variable; `others` has other axis values."""
-    p, effects = chosen.problem.program, of_rules(chosen.problem.program.of("effect"))
+    p, effects = chosen.problem.program, chosen.problem.program.effects
     found = [_axis(chosen, a, json_value(env[a.name]), others[a.name]) for a in axes.AXES]
     for name in axes.DERIVED:
         let = next(r for r in p.of("let") if r.name == name)

@@ -15,7 +15,7 @@ from moedsl.facts.fields import path_of
 from moedsl.planner.decisions import Decision
 from moedsl.planner.layout import Batch, Layout, Policy
 from moedsl.rules.check.program import Program
-from moedsl.rules.rule import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
+from moedsl.rules.rule import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, note
 from moedsl.support.json_form import JsonForm
@@ -47,15 +47,13 @@ LENGTH = 12
 """Hexadecimal digits of a fingerprint, enough to avoid collisions within a project."""
 
 
-def values(
-    p: Program, gpus: int, words: Mapping[str, Any], derived: Mapping[str, Any], effects: Effects
-) -> dict[str, Any]:
+def values(p: Program, gpus: int, words: Mapping[str, Any], derived: Mapping[str, Any]) -> dict[str, Any]:
     """Return every value of a run that affects more than its execution, by keyword or by Bridge field.
 
     `words` are the values of layout, batch and policy. A field that the user sets is included if no `effect` rule names
     it: it may change what the model learns.
     """
-    method = {"adapter": p.adapter.method} if p.adapter else {}
+    effects, method = p.effects, {"adapter": p.adapter.method} if p.adapter else {}
     run = {"model": p.model.name, "task": p.task, **method, "phase": p.phase, "gpus": gpus, "hardware": p.hardware.name}
     named = run | {n: v for n, v in words.items() if n in WORDS} | {"target": p.target}
     frozen = {n for n, v in named.items() if n.startswith("freeze_") and not v}
@@ -99,8 +97,8 @@ def experiment(
     c: Chosen, words: Mapping[str, Any], derived: Mapping[str, Any], decisions: Sequence[Decision]
 ) -> Experiment:
     """Build a plan's experiment: values, fingerprint, origins, and the values that make it a benchmark."""
-    p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
-    found = values(p, c.problem.gpus, {**words, **packing(c)}, derived, effects)
+    p, effects = c.problem.program, c.problem.program.effects
+    found = values(p, c.problem.gpus, {**words, **packing(c)}, derived)
     decided = {d.name: d.origin for d in decisions}
     # `precision fp8` stands for a different format on each GPU: rules choose this GPU's
     pinned = dict.fromkeys((*p.sets, *(["precision"] if p.precision not in ("", "auto") else [])), "pinned")
@@ -121,7 +119,7 @@ def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
     sweeps: dict[str, list[Chosen]] = {}
     for c in chosen:
         p, domains, layout = c.problem.program, c.problem.domains, c.solution.rows[0].layout
-        effects = of_rules(p.of("effect"))
+        effects = p.effects
         if p.sweep is not None:
             sweeps.setdefault(p.name.rsplit(f".{p.sweep[0]}_", 1)[0], []).append(c)
         if p.precision == "auto" and "precision" not in p.pins:
@@ -140,7 +138,7 @@ def _sweep_changes(runs: Sequence[Chosen]) -> Iterator[Diagnostic]:
     """Note a sweep whose runs are different experiments, with the values that differ."""
     p = runs[0].problem.program
     assert p.sweep is not None
-    effects = of_rules(p.of("effect"))
+    effects = p.effects
     sizes = ({n: c.problem.values[n] for n in ("seq", "global_batch")} for c in runs)
     values = [{**size, **c.solution.rows[0].layout} for size, c in zip(sizes, runs, strict=True)]
     differing: dict[str, list[str]] = {}

@@ -23,7 +23,7 @@ from moedsl.planner.advice import against
 from moedsl.planner.estimate import Estimate, Faster, Known, chance, useful_rate
 from moedsl.planner.layout import Against4k, Batch, Layout
 from moedsl.rules.check.program import Pin, Program
-from moedsl.rules.rule import EXPERIMENT, of_rules
+from moedsl.rules.rule import EXPERIMENT
 from moedsl.solver import neighbours
 from moedsl.solver.laws import Row
 from moedsl.solver.problem import pinned_row
@@ -139,7 +139,7 @@ def free_choices(chosen: Chosen, row: Row) -> dict[str, Row]:
 
     Skips axes that the run varies or takes from a recipe, and values that affect the loss."""
     p, out = chosen.problem.program, dict[str, Row]()
-    effects = of_rules(p.of("effect"))
+    effects = p.effects
     varied = {p.sweep[0]} if p.sweep else {*p.isolate.variants[0].codes} if p.isolate else set[str]()
     for axis, pin in p.pins.items():
         learns = effects.word(axis, axes.BY_NAME[axis].decode(pin.code)) == EXPERIMENT

@@ -25,7 +25,6 @@ from moedsl.queries.pareto import held
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
 from moedsl.rules.library import Library
-from moedsl.rules.rule import of_rules
 from moedsl.solver.infeasible import briefly, message
 from moedsl.solver.laws import Table, obeyed
 from moedsl.solver.problem import first_of
@@ -291,7 +290,7 @@ def values(c: Chosen) -> dict[str, Any]:
     # The fields that follow from the layout: each from its first rule that applies
     rules = {r.name: first_of(p.named("derive", r.name), env) for r in p.of("derive")}
     derived = {n: evaluate(r.expr, env) for n, r in rules.items() if r is not None}
-    return experiment.values(p, c.problem.gpus, words, derived, of_rules(p.of("effect")))
+    return experiment.values(p, c.problem.gpus, words, derived)
 
 
 ALONE = "Each line is compiled separately: it is the best layout by {rank} of the {phase} phase"

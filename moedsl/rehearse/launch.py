@@ -189,8 +189,8 @@ class Gpus:
         forget(prepared)
         process = subprocess.Popen(
             guarded([
-                sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={last + 1}",
-                "-m", "moedsl.rehearse.worker", str(folder / TASK),
+                sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1",
+                f"--nproc-per-node={last + 1}", "-m", "moedsl.rehearse.worker", str(folder / TASK),
             ]),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             env=resources.child_environment() | environments.hub_environment(Path(self._home.name)),

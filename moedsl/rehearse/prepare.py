@@ -16,7 +16,7 @@ from attrs import asdict, evolve, frozen
 
 from moedsl.bridge.importer import layers as of
 from moedsl.bridge.importer.families import FAMILIES
-from moedsl.bridge.importer.rules import Alike, Flag, HeadDim, Int, OfWindows, Product, Unbuilt
+from moedsl.bridge.importer.rules import Alike, Else, Flag, HeadDim, Int, OfWindows, Product, Unbuilt
 from moedsl.bridge.recipe_words import literal
 from moedsl.bridge.verify import environments
 from moedsl.bridge.verify.cases import Device
@@ -176,13 +176,13 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     """Return `config` with the facts of `m`, each in the field from which `moedsl models add` reads it.
 
     Then the fields that follow from these are set: the object with the shape of windowed layers, keys that repeat
-    another one, and the width of a latent head, from which Bridge takes the rotary part (bridge
-    models/glm_moe_dsa/glm5_bridge.py:120).
+    another one, the rotated part of a head, and the width of a latent head, from which Bridge takes the rotary part
+    (bridge models/glm_moe_dsa/glm5_bridge.py:120).
     """
     family = FAMILIES[m.family]
     own = config["text_config"] if family.language else config
     unbuilt = {c.key for c in family.only if isinstance(c, Unbuilt)}  # they may count the layers
-    out = {key: value for key, value in own.items() if key not in unbuilt}
+    out = {key: value for key, value in own.items() if key not in unbuilt and not key.endswith("_token_id")}
     for fact, rule in family.facts.items():
         value = getattr(m, fact)
         match rule:
@@ -197,6 +197,8 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out[rule.key] = value
             case HeadDim():
                 out["head_dim"] = value
+            case Else():
+                out[rule.stated.key] = value
             case of.Length() if rule.count in out:
                 out[rule.count] = value
             case _:
@@ -205,6 +207,8 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     shape = {"head_dim": m.head_dim, **{rule.inner: value for rule, value in windows.items()}}
     out |= {rule.key: {"attention_type": rule.kind, **shape} for rule in windows}
     out |= {c.key: out[c.other] for c in family.only if isinstance(c, Alike) and c.key in out}
+    if "rotary_dim" in own:
+        out["rotary_dim"] = own["rotary_dim"] * m.head_dim // own["head_dim"]
     if "qk_head_dim" in own:
         out["qk_head_dim"] = m.qk_nope_dim + m.qk_rope_dim
     return {**config, "text_config": out} if family.language else out

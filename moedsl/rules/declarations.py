@@ -31,7 +31,10 @@ _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Constant, "unit"): tuple(CONSTANT_UNITS),
 }
 UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
-    **{(Hardware, name): ("GB", "GiB", "TB", "TiB") for name in ("memory", "visible", "torch_total", "node_memory")},
+    **{
+        (Hardware, name): ("GB", "GiB", "TB", "TiB")
+        for name in ("memory", "visible", "torch_total", "node_memory", "host_memory")
+    },
     **{(Hardware, name): ("GB/s", "TB/s") for name in ("hbm", "nvlink", "network", "host_link")},
 }
 """The units that a fact may have, if it needs one."""
@@ -187,15 +190,10 @@ def _contradictions(m: Model) -> list[str]:
     missing = [n for n in indexer if not getattr(m, n)]
     own = "each dense layer needs an indexer of its own: indexer_leading is less than dense_layers"
     divided = groups >= 1 and m.experts % groups == 0
-    unranked = (
-        f"topk {m.topk} is less than its topk_groups {m.topk_groups}: Megatron ranks a group by its best "
-        "topk // topk_groups experts, 0 here (core transformer/moe/moe_utils.py:656)"
-    )
     return _failed(
         (m.topk <= m.experts, f"topk {m.topk} is more than its {m.experts} experts"),
         (divided, f"{m.experts} experts do not divide evenly into {groups} routing groups"),
         (1 <= m.topk_groups <= groups, f"topk_groups {m.topk_groups} is not one of its {groups} routing groups"),
-        (m.topk >= m.topk_groups or m.topk_groups == groups, unranked),
         (m.attention != "mla" or all(latent), "MLA needs kv_lora_rank, qk_nope_dim, qk_rope_dim and v_head_dim"),
         (least >= 1, "sizes are at least 1"),
         (heads, f"{m.heads} heads do not divide evenly into {m.query_groups} query groups"),

@@ -11,6 +11,7 @@ from attrs import evolve, field, frozen
 
 from moedsl.facts.calibration import Constants
 from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.releases import RENAMED_GPUS
 from moedsl.lang import ast, reader
 from moedsl.rules import declarations
 from moedsl.rules.rule import Collected
@@ -95,9 +96,10 @@ class Library:
         return "\n".join(self.sources[at.file].text[at.start : at.end] for at in needed)
 
     def called(self, name: str) -> str:
-        """Return the name of the model with a Hugging Face id, which ignores case; any other name as it is."""
+        """Return the name of the model with a Hugging Face id, which ignores case, or of hardware that a later release
+        of Bridge calls so; any other name as it is."""
         if "/" not in name:
-            return name
+            return name if name in self.hardware else RENAMED_GPUS.get(name, name)
         return next((n for n, id in self.hubs() if id.lower() == name.lower()), name)
 
     def hubs(self) -> Iterator[tuple[str, str]]:

@@ -219,11 +219,23 @@ OFF = (None, False, 0, 0.0, "", "none", "off")
 """Values with which a benchmark-only field is inactive."""
 
 
+CAPACITY = "moe_expert_capacity_factor"
+DROPPING = "dropped_tokens."
+"""The beginning of an effect's name that holds where experts have a capacity (core transformer/moe/router.py:789)."""
+
+
 @frozen
 class Effects:
     """The declared effects, by name."""
 
     rules: Mapping[str, Rule]
+
+    def of_run(self, fields: Mapping[str, Any]) -> Effects:
+        """Return the effects in a run with these fields: where experts drop tokens, what follows `DROPPING` counts."""
+        if not any(n.endswith(CAPACITY) and v is not None for n, v in fields.items()):
+            return self
+        dropping = {n.removeprefix(DROPPING): r for n, r in self.rules.items() if n.startswith(DROPPING)}
+        return Effects({**self.rules, **dropping})
 
     def word(self, name: str, value: Any = None) -> str:
         """Return the effect of a keyword; a value may have its own effect (`routing.balanced`)."""
@@ -293,7 +305,8 @@ def known_names() -> frozenset[str]:
     paths = {
         p for version in (fields.LATEST, fields.versions()[-1]) for f in fields.fields(version) for p in prefixes(f)
     }
-    return frozenset({*WORDS, *words, *paths, ENVIRONMENT, *sections()})
+    every = frozenset({*WORDS, *words, *paths, ENVIRONMENT, *sections()})
+    return every | {f"{DROPPING}{n}" for n in every}
 
 
 def sections() -> frozenset[str]:

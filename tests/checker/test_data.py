@@ -307,6 +307,27 @@ def test_weights_of_a_sibling_are_a_warning_with_the_way_to_declare_it() -> None
     assert not compile_source(Source("run.moe", RUN + 'weights hf "Qwen/Qwen3-30B-A3B"'), "check").diagnostics
 
 
+@pytest.mark.parametrize(
+    ("run", "least"),
+    [
+        ('deepseek_v3; h100 x 512; task sft; weights hf "deepseek-ai/DeepSeek-V3"', "1.37"),
+        ('kimi_k2; h200 x 1024; task sft; weights hf "moonshotai/Kimi-K2-Instruct"', "2.05"),
+        ('glm45_355b; gb200 x 128; task sft; weights hf "zai-org/GLM-4.5"', "0.71"),
+        ('deepseek_v3; b200 x 512; task sft; weights hf "deepseek-ai/DeepSeek-V3"', None),  # its nodes vary
+        ('qwen3_235b_a22b; h100 x 256; task sft; weights hf "Qwen/Qwen3-235B-A22B"', None),
+    ],
+)
+def test_the_import_of_weights_is_compared_with_the_memory_of_a_node(run: str, least: str | None) -> None:
+    """Two bytes for each parameter that transformers counts in the published configuration."""
+    found = compile_source(Source("run.moe", run), "check").diagnostics
+    told = [d for d in found if d.id == "check.import_memory"]
+    assert not [d for d in found if d.is_error]
+    assert [f"at least {least} TB" in d.message for d in told] == ([True] if least else [])
+    more = "; cluster ours { executor slurm; hardware h100; node_memory 6 TB }"
+    again = compile_source(Source("run.moe", run.replace("h200", "h100").replace("gb200", "h100") + more), "check")
+    assert not [d for d in again.diagnostics if d.is_error or d.id == "check.import_memory"]
+
+
 def test_pretraining_from_weights_is_told_the_rates_of_a_continued_run() -> None:
     run = 'qwen3_30b_a3b; h100 x 16; weights "/c"'
     (d,) = compile_source(Source("run.moe", run), "check").diagnostics

@@ -32,6 +32,13 @@ def test_every_id_of_the_library_names_a_model_and_is_suggested() -> None:
     assert wrong.id == "check.unknown_model" and wrong.help == ("did you mean `Qwen/Qwen3-30B-A3B`?",)
 
 
+def test_the_name_of_a_later_release_is_its_hardware() -> None:
+    """Bridge 0.7 calls VR200 NVL72 `vrnvl72` in the names of its recipes."""
+    for stated in ("vrnvl72 x 72", "hardware vrnvl72 x 72"):
+        result = compile_source(Source("run.moe", f"qwen3_235b_a22b; {stated}; target bridge 0.7; fit first"), "check")
+        assert [p.hardware.name for p in result.programs] == ["vr200"] and not result.diagnostics
+
+
 def test_a_pretraining_from_weights_asks_for_its_learning_rate() -> None:
     run = 'qwen3_30b_a3b; h100 x 16; weights hf "Qwen/Qwen3-30B-A3B"; data "/d/text"; fit first\n'
     assert [d.id for d in checked(run)[1]] == ["check.continued_rate"]

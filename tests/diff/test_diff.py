@@ -73,6 +73,25 @@ def test_another_experiment(more: str, name: str) -> None:
     assert d["a"]["fingerprint"] != d["b"]["fingerprint"]
 
 
+@pytest.mark.parametrize(("a", "b", "name"), table_of("diff", "another experiment where tokens are dropped"))
+def test_what_divides_a_step_decides_which_tokens_are_dropped(a: str, b: str, name: str) -> None:
+    drops = "; set model.moe_expert_capacity_factor = 1.25"
+    kept, dropped = of_texts(a, b), of_texts(a + drops, b + drops)
+    assert name in names(kept, EXECUTION) and name in names(dropped, EXPERIMENT)
+    assert kept["a"]["fingerprint"] == kept["b"]["fingerprint"]
+    assert dropped["a"]["fingerprint"] != dropped["b"]["fingerprint"]
+
+
+@pytest.mark.parametrize(("a", "b", "shown"), table_of("diff", "texts that are no values"))
+def test_a_text_is_not_the_value_that_it_spells(a: str, b: str, shown: str, tmp_path: Path) -> None:
+    for name, line in (("a", a), ("b", b)):
+        target = "_target_: megatron.bridge.models.gpt_provider.GPTModelProvider"
+        (tmp_path / f"{name}.yaml").write_text(f"model:\n  {target}\n  {line}\n")
+    d = diff(str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
+    assert d["verdict"]["same_experiment"] is None
+    assert shown in text(Comparison.from_json(d))
+
+
 def test_a_benchmark_is_no_proxy() -> None:
     d = of_texts('data "corpus"', 'data "corpus"; routing balanced')
     assert names(d, BENCHMARK) == {"routing"} and d["verdict"]["benchmark_only"] == ["b"]

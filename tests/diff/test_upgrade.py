@@ -1,6 +1,7 @@
 """`moedsl upgrade` against the real Bridge of both releases, and what a release without a wheel gets."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -77,6 +78,38 @@ def test_the_command_prints_what_a_release_refuses(tmp_path: Path, capsys: pytes
     assert main(["upgrade", str(run), "--to", "0.7", "--json"]) == 1
     (data,) = json.loads(capsys.readouterr().out)
     assert data["target"] == "0.7.1" and "release notes" in data["documents"]
+
+
+SCRIPT = ROOT / "tests/data/megatron_lm/deepseek_v3.sh"
+
+
+def test_a_script_gets_the_arguments_that_a_release_refuses_and_those_that_keep_its_defaults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, machine = tmp_path / "train.sh", ["--gpu", "h100", "--world", "1024"]
+    more = "pretrain_gpt.py --muon-use-nesterov --use-legacy-models --moe-ncclep-static-shape"
+    script.write_text(SCRIPT.read_text(encoding="utf-8").replace("pretrain_gpt.py", more))
+    for before, after, lost, kept in (
+        ("0.4", "0.5", {"--muon-use-nesterov": "--muon-nesterov", "--use-legacy-models": ""}, "--disable-msc"),
+        ("0.5", "0.6", {}, "--moe-deepep-num-sms 20"),
+        ("0.6", "0.7", {"--moe-ncclep-static-shape": "--moe-use-grouped-tensor"}, None),
+    ):
+        words = ["upgrade", str(script), "--from", before, "--to", after, *machine, "--json"]
+        assert main(words) == int(bool(lost))
+        (data,) = json.loads(capsys.readouterr().out)
+        assert {c["field"]: c["instead"] for c in data["gone"]} == lost
+        assert all(any(flag in why for why in data["refused"]) for flag in lost)
+        assert kept is None or kept in data["keep"]
+
+
+@pytest.mark.bridge
+def test_the_arguments_of_older_releases_are_those_of_their_parsers(tmp_path: Path) -> None:
+    for release in releases.RELEASES:
+        available(release)
+    file, tool = tmp_path / "flags.json", ROOT / "tools/make_megatron_flags.py"
+    done = subprocess.run([sys.executable, str(tool), str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(file.read_text()) == json.loads((fields.DATA / "megatron_flags.json").read_text())
 
 
 def test_a_release_without_a_wheel_is_planned_and_not_verified(tmp_path: Path) -> None:

@@ -105,6 +105,12 @@ def test_what_transformers_5_24_saves_has_the_same_facts(name: str) -> None:
         ("Qwen--Qwen3-30B-A3B", {"num_local_experts": 64}, {"num_local_experts"}),
         ("MiniMaxAI--MiniMax-M2.5", {"attn_type_list": [0, *[1] * 61]}, {"attn_type_list"}),
         ("deepseek-ai--DeepSeek-V3", {"num_experts_per_tok": 2}, {"topk_group"}),
+        ("deepseek-ai--DeepSeek-V3", {"num_experts_per_tok": 40, "topk_group": 1}, {"num_experts_per_tok"}),
+        (GLM52, {"qk_rope_head_dim": 192, "qk_head_dim": 384}, {"qk_rope_head_dim"}),
+        ("MiniMaxAI--MiniMax-M2.5", {"rotary_dim": 256}, {"rotary_dim"}),
+        ("Qwen--Qwen3-30B-A3B", {"eos_token_id": [151645, 151936]}, {"eos_token_id"}),
+        ("LGAI-EXAONE--K-EXAONE-236B-A23B", {"sliding_window_pattern": 3}, {"sliding_window_pattern"}),
+        ("stepfun-ai--Step-3.5-Flash", {"num_attention_groups": 7}, {"num_attention_groups"}),
     ],
 )  # fmt: skip
 def test_what_contradicts_is_refused_by_name(base: str, change: dict[str, Any], fields: set[str]) -> None:
@@ -117,9 +123,23 @@ def test_equal_duplicates_and_uniform_layers_say_nothing_more() -> None:
         (GLM52, {"num_experts": 256, "layer_types": ["deepseek_sparse_attention"] * 78}),
         ("MiniMaxAI--MiniMax-M2.5", {"attn_type_list": [1] * 62, "num_experts": 256}),
         ("Qwen--Qwen3-30B-A3B", {"num_local_experts": 128, "layer_types": ["full_attention"] * 48}),
+        ("LGAI-EXAONE--K-EXAONE-236B-A23B", {"sliding_window_pattern": 4}),  # as transformers 5.24 fills it in
         ("zai-org--GLM-4.5", {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}),
     ):
         assert read(shipped(base) | more) == read(shipped(base))
+
+
+@pytest.mark.parametrize(
+    ("base", "key"),
+    [
+        ("stepfun-ai--Step-3.5-Flash", "tie_word_embeddings"),
+        ("zai-org--GLM-4.5", "num_nextn_predict_layers"),
+        ("moonshotai--Kimi-K2.5", "tie_word_embeddings"),
+    ],
+)
+def test_an_absent_key_of_two_meanings_is_told(base: str, key: str) -> None:
+    _, found = read(changed(shipped(base), key))
+    assert [(d.id, d.values["field"]) for d in found] == [("import.unstated", key)]
 
 
 # ---------------------------------------------------------------- absent keys

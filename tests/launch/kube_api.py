@@ -229,6 +229,9 @@ class Api:
             return 200, _DISCOVERY[path]
         if path == GROUP and self.defines_trainjobs:
             return 200, _TRAINJOBS
+        if found := re.fullmatch(r"/api/v1/namespaces/[^/]+/secrets/([^/]+)", path):
+            held = self.secrets.get(found[1])
+            return self._not_found(path) if held is None else (200, {"kind": "Secret", "data": held})
         if path == "/api/v1/nodes":
             return 200, {"apiVersion": "v1", "kind": "NodeList", "items": self.nodes}
         if found := _JOB.fullmatch(path):

@@ -133,8 +133,10 @@ def test_arguments_of_srun_and_sbatch() -> None:
 
 def test_what_the_cluster_states_replaces_an_argument() -> None:
     on = slurm("h100", 'srun_args ["--mpi=none", "--cpu-bind=verbose"]; request gres; sbatch { comment "x y" }')
-    said = executors.slurm_arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
+    made = launch(plan("h100", 16, {"ep": 8}), on)
+    said = executors.slurm_arguments(made, on)
     assert said["srun_args"] == ["--mpi=none", "--cpu-bind=verbose"]
+    assert [(s.name, s.text) for s in made.srun] == [("mpi", "none"), ("cpu-bind", "verbose")]
     assert said["gres"] == "gpu:8" and "gpus_per_node" not in said
     assert said["additional_parameters"] == {"comment": "x y"}
 
@@ -297,6 +299,7 @@ def test_a_job_gets_what_nvidias_launcher_sets(hardware: str, facts: str, expect
 def test_a_flex_dispatcher_between_nodes_needs_rdma(fabric: str, dispatcher: str) -> None:
     """NCCL's plugins reach what NCCL sends; within a node nothing does."""
     known = {("tcpx", "deepep"), ("tcpx", "hybridep"), ("tcpxo", "deepep"), ("tcpxo", "hybridep"), ("efa", "hybridep")}
+    known.add(("roce", "alltoall"))  # Spectrum-X's plugin of NCCL
     made = {ep: plan("h100", 16, {"ep": ep}, dispatcher=dispatcher) for ep in (8, 16)}
     on = slurm("h100", f"container image; fabric {fabric}")
     assert ids(made[8], on) == []

@@ -307,10 +307,12 @@ def test_what_comes_after_the_kept_script_is_to_run_it(run_file: Write, capsys: 
 # ---------------------------------------------------------------- the command
 
 
-def test_what_is_derived_is_shown_with_its_rules(run_file: Write, capsys: Capture) -> None:
+def test_what_is_derived_is_shown_with_its_rules(run_file: Write, capsys: Capture, monkeypatch: Patch) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
     file = run_file("cluster lab { executor slurm; hardware h100; secrets [HF_TOKEN] }")
     assert main(["run", file, "--cluster", "--dryrun"]) == 0
-    out = capsys.readouterr().out
+    out, told = capsys.readouterr()
+    assert told.startswith("warning[launch.unset_secret]: cluster lab needs the secrets HF_TOKEN")
     for said in ("nodes=2", "[std.launch.nodes]", "CUDA_DEVICE_MAX_CONNECTIONS=", "[std.environment.", "HF_TOKEN"):
         assert said in out.partition("==> ")[0]
     assert "#SBATCH --nodes=2" in out
@@ -349,7 +351,7 @@ def test_a_home_that_cannot_be_used_is_said(
 def test_a_local_dry_run_is_the_script(capsys: Capture) -> None:
     assert main(["run", "-e", ROW, "--dryrun", "--json"]) == 0
     (text,) = json.loads(capsys.readouterr().out)["files"].values()
-    assert "torch.distributed.run --standalone --nproc-per-node=16" in text
+    assert "torch.distributed.run --standalone --nnodes=1 --nproc-per-node=16" in text
     ours = word(sys.executable)  # need not be the first python3 of PATH, which may lack Bridge
     assert f'\n{ours} "$MOEDSL_FILES/preflight.py"' in text
     assert f"\nexec {ours} -P -m torch" in text

@@ -349,6 +349,27 @@ def test_the_taints_that_keep_a_job_away(two_nodes: Planned, kubernetes: Callabl
     assert wrong.help[0] == 'write `tolerations ["spot:NoExecute", "team=ai:NoSchedule"]` into the cluster'
 
 
+@pytest.mark.parametrize(
+    ("held", "lacks"), [({"moedsl": {"HF_TOKEN": "eA=="}}, "WANDB_API_KEY"), ({}, "HF_TOKEN, WANDB_API_KEY"),
+                        ({"moedsl": {"HF_TOKEN": "eA==", "WANDB_API_KEY": "eA=="}}, "")],
+)  # fmt: skip
+def test_the_keys_of_a_secret_are_asked_for(
+    held: dict[str, dict[str, str]], lacks: str, two_nodes: Planned, kubernetes: Callable[[Api], None]
+) -> None:
+    cluster = Cluster("k", "kubeflow", container="image", secrets=("HF_TOKEN", "WANDB_API_KEY"))
+    job = checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    with Api(nodes=h100s(), secrets=held) as api:
+        kubernetes(api)
+        found = preflight.kubernetes([job], cluster)
+    assert [d.message for d in found] == ([f"Secret moedsl in namespace default lacks {lacks}"] if lacks else [])
+
+
+def test_a_mount_is_the_folder_of_a_data_set() -> None:
+    """A data set is named by the prefix of its files, which is no folder."""
+    (found,) = derive.unmounted_paths(["/data/corpus_text_document"], Cluster("lab", "slurm", container="image"))
+    assert found.help == ('add its folder to the cluster: mounts ["/data:/data"]',)
+
+
 def test_a_cluster_without_the_definition_of_the_job(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
     job = checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
     with Api(nodes=h100s()) as api:

@@ -248,6 +248,10 @@ CASES: dict[str, Judged | Derived] = {
     "std.chain.length": Judged(chain(), chain(without="train.train_iters")),
     "std.chain.folder": Judged(chain(), chain(without="checkpoint.save")),
     "std.chain.saves_at_its_end": Judged(chain(), chain(without="train.exit_signal_handler")),
+    "std.chain.limited": Judged(chain(), chain('time "0-00"')),
+    "std.spectrum_x.without_its_plugin": Judged(
+        spread('roce; env { NCCL_NET_PLUGIN none; NCCL_NET IB }', "alltoall"), spread("roce", "alltoall")
+    ),
     "std.chain.time_to_train": Judged(chain(), chain('time "00:16:00"')),
     "std.chain.jobs": Derived(chain('time "00:20:00"'), 22, job(field="train.exit_signal_handler")),
     "std.one_job.within_its_limit": Judged(chain(chain="off"), chain('time "01:00:00"', chain="off")),

@@ -20,7 +20,6 @@ OPEN = {
     "cuda_graph_scope": "an enumeration too, which the table of fields lists",
     "muon_scale_mode": "words of emerging_optimizers, which is in no wheel here",
     "comet_experiment_name": "any name", "mlflow_run_name": "any name", "wandb_exp_name": "any name",
-    "vision_cuda_graph_impl": "copied to cuda_graph_impl, whose annotation lists its words",
 }  # fmt: skip
 
 

@@ -101,6 +101,11 @@ def verdict(rule: Rule, run: Run | str) -> bool | None:
     return _in_force(rule, program, env)
 
 
+def in_run(run: Run) -> tuple[Program, Mapping[str, Any]]:
+    """The program of a run, and every name of an expression with its value."""
+    return _problem(run.text, run.layout["gpus"], run.must_fit)[0], _values(run, priced=False)
+
+
 def _bears(rule: Rule, env: Mapping[str, Any]) -> bool:
     """Whether a rule's condition holds, and the left side of its implication."""
     asks = rule.expr.left if isinstance(rule.expr, ast.Binary) and rule.expr.op == "=>" else None

@@ -90,7 +90,7 @@ def test_questions_find_them(added: dict[str, Any]) -> None:
     assert "echo  none -> strong" in experiment
     assert "pace  1 -> 2" in execution and "tint  off -> on" in execution
     assert added["explained"].split("\n")[2].split() == ["echo", "=", "none", "how", "loudly", "experts", "answer"]
-    assert re.search(r"^  strong +\+0\.0% step time", added["explained"], re.MULTILINE)
+    assert re.search(r"^  strong +the same time and memory", added["explained"], re.MULTILINE)
     assert added["reference"] and "axis echo (enum: none, weak, strong)" in added["reference"]
 
 

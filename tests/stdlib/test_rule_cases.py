@@ -1,12 +1,20 @@
 """Each rule of the stdlib has a case that it accepts and one that it rejects; a rule without them fails here."""
 
-import pytest
+from typing import Any
 
+import pytest
+from attrs import evolve
+
+from moedsl.emit.set_fields import free_rules, over_rules
+from moedsl.facts.fields import accepted, choices, fields, path_of
+from moedsl.rules.evaluators import evaluate
+from moedsl.support.source import Span
 from tests.helpers.lint_cases import MISTAKES
 from tests.helpers.paths import ROOT
 from tests.helpers.rule_cases import ALSO, EVERY, Case
 from tests.helpers.rule_pairs import PAIRS
-from tests.oracles.rule_judge import Run, known, of_recipes, verdict
+from tests.helpers.tables import table_of
+from tests.oracles.rule_judge import Run, in_run, known, of_recipes, verdict
 
 KNOWN = known()
 LAWS = [n for n, r in KNOWN.items() if r.kind == "require" and n not in PAIRS]
@@ -50,6 +58,45 @@ def test_rule_of_recipes(name: str) -> None:
     mine = [m for m in MISTAKES.values() if m.id == name]
     assert mine, ADD_MISTAKE.format(name)
     assert all(m.bad != m.good for m in mine)
+
+
+DERIVED = [n for n, r in KNOWN.items() if r.kind == "derive" and path_of(r.name) in fields()]
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_the_contrary_of_a_derived_value_is_told(name: str) -> None:
+    """With the rule's reason and source, unless the table says that the value is the user's to choose."""
+    rule, (run, _) = KNOWN[name], PAIRS[name]
+    assert isinstance(run, Run)
+    (program, env), path = in_run(run), path_of(rule.name)
+
+    def told(value: Any) -> list[tuple[str, str | None, tuple[str, ...]]]:
+        p = evolve(program, sets={path: value}, spans={path: Span("run.moe", 0, 1)})
+        return [(d.id, d.because, d.cites) for d in over_rules(p, env)]
+
+    if rule.id.startswith(tuple(free_rules())):
+        assert told(None) == []
+    else:
+        assert told(evaluate(rule.expr, env)) == []
+        assert told(_contrary(path, rule.expr, env)) == [("plan.set_over_rule", rule.because, rule.cites)]
+
+
+def _contrary(path: str, expr: Any, env: Any) -> Any:
+    """Another value of the field's kind."""
+    value = evaluate(expr, env)
+    if isinstance(value, bool):
+        return not value
+    listed = [v for v in choices(accepted(fields()[path])) if v not in (value, None)]
+    return listed[-1] if listed else 2 * value + 1
+
+
+def test_every_free_rule_is_there() -> None:
+    assert all(any(r.id.startswith(n) for r in KNOWN.values()) and why for n, why in free_rules().items())
+
+
+def test_every_default_may_be_replaced_for_a_reason() -> None:
+    """A pin replaces a default by design; the laws judge what it pins."""
+    assert {r.name for r in KNOWN.values() if r.kind == "default"} == {n for n, _ in table_of("stdlib", "defaults")}
 
 
 def test_no_case_is_of_a_rule_that_is_gone() -> None:

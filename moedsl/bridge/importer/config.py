@@ -20,9 +20,12 @@ from attrs import evolve, frozen
 from moedsl.bridge.importer import spellings, unbridged
 from moedsl.bridge.importer.families import FAMILIES, FLAT, PLUMBING
 from moedsl.bridge.importer.known import ARCHITECTURES, HARMLESS, NAMES, REVISIONS
-from moedsl.bridge.importer.layers import Fields, Pattern, Rule, Value, show
+from moedsl.bridge.importer.layers import Fields, Pattern, Rule, Value, is_int, show
 from moedsl.bridge.importer.rules import Check, Const, Family, Int, OfMtp, OfText, Repeated, Times
 from moedsl.facts.facts import Model, Vision
+from moedsl.lang.ast import ModelDecl
+from moedsl.lang.parser import parse
+from moedsl.rules import declarations
 from moedsl.support.diagnostics import Diagnostic, Label, error, warning
 from moedsl.support.foreign import refuse_special
 from moedsl.support.source import Source, Span
@@ -113,7 +116,11 @@ def declaration(
     if table.bridge:
         nested = inner.get("text_config")
         warned += spellings.remarks(named, inner, nested if isinstance(nested, Mapping) else inner)
-    return write(name, hf, revision, named, table.notes, facts, vision, said_by), tuple(warned)
+    text = write(name, hf, revision, named, table.notes, facts, vision, said_by)
+    module, _ = parse(Source("added.moe", text))
+    declared = [item for item in module.items if isinstance(item, ModelDecl)] if module else []
+    wrong = [error("import.unsupported_value", d.message) for item in declared for d in declarations.model(item)[1]]
+    return (None, tuple(wrong)) if wrong else (text, tuple(warned))
 
 
 def derived_name(hf: str) -> str:
@@ -212,7 +219,7 @@ def _nested(top: Fields, key: str) -> Fields:
 
 _WITHOUT = {
     "mamba_heads": 0, "mamba_groups": 1, "linear_key_heads": 1, "linear_value_heads": 0, "linear_every": 1,
-    "mtp_layers": 0, "attention": "", "dense_layers": 0, "layer_pattern": "E",
+    "mtp_layers": 0, "attention": "", "dense_layers": 0, "layer_pattern": "E", "indexer_dim": 0,
 }  # fmt: skip
 """Neutral values for facts that a model does not have: no check in `_sane` refuses them."""
 
@@ -221,6 +228,7 @@ _UNRANKED = (
     "{some} of {groups} groups for a token, and {topk} experts: Megatron ranks a group by its best {topk} // {some} "
     "= 0 experts: each token takes the same groups, and the others get none (core transformer/moe/moe_utils.py:656)"
 )
+_UNHELD = "{topk} experts for a token, more than its {some} of {groups} groups have"
 _ROPE_WIDTH = (
     "take the three widths from the published config.json, and remove qk_head_dim if it is the wrong one; transformers "
     "5.8 to 5.11 save the head_dim of GLM-5.2, 192, as its qk_rope_head_dim, which is 64"
@@ -241,6 +249,7 @@ def _sane(facts: Facts, fields: Fields) -> list[Diagnostic]:
         ("routing_groups", experts % groups == 0, f"{groups} groups do not divide {experts} experts"),
         ("topk_groups", some <= groups, f"{some} groups for a token, but there are {groups}"),
         ("topk_groups", topk >= some or some == groups, _UNRANKED.format(topk=topk, some=some, groups=groups)),
+        ("topk", topk * groups <= some * experts, _UNHELD.format(topk=topk, some=some, groups=groups)),
         ("query_groups", heads % kv == 0, f"{kv} does not divide {heads} attention heads"),
         ("query_groups", not latent or kv == heads, "latent attention has as many key-value heads as heads"),
         ("dense_layers", f["dense_layers"] < layers, f"all {layers} layers are dense: {_NO_EXPERTS}"),
@@ -257,9 +266,18 @@ def _sane(facts: Facts, fields: Fields) -> list[Diagnostic]:
     if latent and whole not in (None, parts):
         of = f"qk_nope_head_dim {f['qk_nope_dim']} and qk_rope_head_dim {f['qk_rope_dim']} make {parts}"
         fields.refuse("import.unsupported_value", "qk_head_dim", f"{show(whole)}, but {of}", help=_ROPE_WIDTH)
-    other = fields.config.get("experts_per_token", topk)
+    elif 0 < f["indexer_dim"] < f["qk_rope_dim"]:
+        of = f"the indexer's heads of {f['indexer_dim']} rotate so many of their numbers (index_head_dim)"
+        fields.refuse("import.unsupported_value", "qk_rope_head_dim", f"{f['qk_rope_dim']}, but {of}", help=_ROPE_WIDTH)
+    other, rotary = (fields.config.get(key, same) for key, same in (("experts_per_token", topk), ("rotary_dim", 0)))
     if other != topk:
         fields.unsupported("experts_per_token", f"{show(other)} contradicts {topk}")
+    if is_int(rotary) and rotary > f["head_dim"]:
+        fields.unsupported("rotary_dim", f"{rotary} of the {f['head_dim']} numbers of a head")
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        stated = fields.config.get(key)
+        if any(is_int(i) and i >= f["vocab"] for i in (stated if isinstance(stated, list) else [stated])):
+            fields.unsupported(key, f"{show(stated)}, but vocab_size is {f['vocab']}")
     return fields.problems[before:]
 
 

@@ -160,8 +160,8 @@ class Indexes(Rule):
 class Windows(Rule):
     """Read n where each n-th layer has full attention and the other layers have a window.
 
-    `always` is the n that Bridge builds for any configuration; `again` is a key that repeats the pattern, one letter
-    for each layer of a group.
+    `always` is the n that Bridge builds for any configuration; `again` is a key that repeats the pattern: n, or one
+    letter for each layer of a group.
     """
 
     key: str = "layer_types"
@@ -177,7 +177,7 @@ class Windows(Rule):
             group = f"the last of each {self.always or 'group'}"
             fields.only(self.key, f"windowed layers with full attention in {group} are")
         letters = fields.get(self.again) if self.again else None
-        if every and letters is not None and letters != "L" * (every - 1) + "G":
+        if every and letters not in (None, every, "L" * (every - 1) + "G"):
             fields.unsupported(self.again, f"{show(letters)} contradicts {self.key}")
         return every or 2
 

@@ -179,6 +179,14 @@ _NEWER: Mapping[str, tuple[str, str]] = {
 }
 """Family -> a key as 5.24 saves it, and what transformers 5.12.1, which Bridge 0.6.2 pins, does with such a file."""
 _NEWER_WORDS = {"indexed_attention", "linear_attention"}
+_CHANGED: Mapping[tuple[str, Part], Mapping[str, tuple[Any, Any]]] = {
+    ("deepseek_v3", "text"): {"num_nextn_predict_layers": (0, 1)},
+    ("glm4_moe", "text"): {"num_nextn_predict_layers": (0, 1)},
+    ("kimi_k25", "top"): {"tie_word_embeddings": (False, True)},
+    ("kimi_k25", "text"): {"num_nextn_predict_layers": (0, 1)},
+    ("step3p5", "text"): {"tie_word_embeddings": (True, False)},
+}
+"""Family and object -> what an absent key is to Bridge 0.6.2 and its transformers 5.12.1, and to transformers 5.24."""
 
 
 def spell(family: str, part: Part, fields: Fields, table: Family) -> None:
@@ -235,4 +243,10 @@ def remarks(family: str, config: Mapping[str, Any], text: Mapping[str, Any]) -> 
     value = text.get(key)
     if isinstance(value, Mapping) or (isinstance(value, list) and any(v in _NEWER_WORDS for v in value)):
         found.append(warning("import.unloadable:newer", key=key, effect=effect, values={"field": key}))
+    parts: tuple[tuple[Part, Mapping[str, Any]], ...] = (("top", config), ("text", text))
+    for part, given in parts:
+        for key, (old, new) in _CHANGED.get((family, part), {}).items():
+            if key not in given:
+                told = {"key": key, "old": show(old), "new": show(new)}
+                found.append(warning("import.unstated", **told, values={"field": key}))
     return found

@@ -82,7 +82,11 @@ def _run(
             before = [j for j in needed if script.imported_folders(j.plan)[0] in absent]
             found += (d for j in before for d in preflight.hub_refusals(str(j.plan.hub_weights), None, cluster))
         if a.dryrun:  # asks neither Bridge nor the cluster
-            found += [] if a.no_preflight else preflight.unmounted([j.plan for j in made], cluster)
+            if not a.no_preflight:
+                found += [
+                    *preflight.unmounted([j.plan for j in made], cluster),
+                    *local.missing_secrets(cluster, dryrun=True),
+                ]
         elif a.no_preflight:
             found.append(preflight.SKIPPED)
         else:
@@ -147,7 +151,7 @@ def refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool, converts: str 
     if cluster.executor == "local" and not dryrun:
         hybrid = any(family(j.plan.family).hybrid for j in jobs)  # Mamba layers cannot run on a CPU
         found += local.refusals([j.launch for j in jobs], converts, rehearses=not hybrid)
-    if cluster.executor != "local" and not dryrun:
+    if not dryrun:
         found += local.missing_secrets(cluster)
     if cluster.executor == "kubeflow":
         from moedsl.launch import kubeflow

@@ -84,7 +84,9 @@ def diff(a: Namespace) -> int:
 
 def upgrade(a: Namespace) -> int:
     """Say what another release changes for a run or a recipe. Exit 1 if the release refuses it as it is."""
+    from moedsl.bridge import run_files
     from moedsl.bridge import upgrade as of
+    from moedsl.compiler import load_stdlib
     from moedsl.facts.releases import KNOWN, default, named
 
     asked = vars(a)["from"]
@@ -98,7 +100,10 @@ def upgrade(a: Namespace) -> int:
         source = console.source_of(Namespace(file=a.target, expression=a.expression))
         found = of.of_run(source, before.bridge if asked else "", after, a.run)
     else:
-        made = of.of_recipe(a.target, before, after, a.gpu, a.world)
+        read = run_files.read(a.target, a.gpu, a.world, load_stdlib(), console.variables(a))
+        if isinstance(read, tuple):
+            raise Refused(read, console.sources_of(a.target))
+        made = of.of_read(read, before, after) if read else of.of_recipe(a.target, before, after, a.gpu, a.world)
         found = [made] if isinstance(made, of.Upgrade) else ((made,), {})
     if isinstance(found, tuple):
         raise Refused(*found)

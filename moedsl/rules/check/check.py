@@ -79,15 +79,16 @@ def check(
     for name, draft in drafts:
         p = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file).program()
         if p is not None:
+            machine = cluster.machine(p.hardware) if cluster else p.hardware
             diagnostics += chain(
                 suspicious.without_weights(p), suspicious.continued(p), suspicious.frozen_at_random(p),
-                suspicious.of_another_model(p, library),
+                suspicious.of_another_model(p, library), suspicious.import_in_one_node(p, machine),
                 suspicious.wrong_file(p), overrides.misplaced(p), overrides.derived(p), suspicious.batch_of_tokens(p),
                 suspicious.memory_in_bytes(p), suspicious.bandwidth_of_no_gpu(p, library),
                 suspicious.rate_not_stated(p, library), suspicious.capability_of_another_arch(p, library),
             )  # fmt: skip
             if cluster is not None:
-                p = evolve(p, site=cluster.site, hardware=cluster.machine(p.hardware))
+                p = evolve(p, site=cluster.site, hardware=machine)
             programs.extend(one for phase in statements.phases(p) for one in _sweep(phase))
     return tuple(programs), [*{repr(d): d for d in diagnostics}.values()]  # several runs may inherit one mistake
 

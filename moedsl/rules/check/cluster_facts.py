@@ -86,7 +86,7 @@ class Cluster:
     partition: str = _fact("token", "", "slurm")
     qos: str = _fact("token", "", "slurm")
     time: str = _fact("time", "04:00:00", "slurm")
-    """The time limit of a job, in Slurm's notation."""
+    """The time limit of a job, in Slurm's notation; "0" is no limit."""
     chain: bool = _fact("flag", False, "slurm")
     """Whether a run longer than `time` becomes a chain of jobs, each of which resumes from the last checkpoint."""
     retries: int = _fact("whole", 0, "slurm")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from attrs import frozen
@@ -194,6 +195,18 @@ class _Reader:
         shaped = [self.shaped(text, form, e.name.id, at) for text, at in read]
         return dict(text.split("=", 1) for text in shaped if text is not None)
 
+    def resources(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
+        """Return a pod's resources besides its GPUs; report amounts and names that the API server refuses."""
+        out = self.selector(e, kind)
+        for name, amount in out.items():
+            if re.fullmatch(r"nvidia\.com/(?:gpu|mig-).*|.*/gpu", name):
+                self.found.append(error("check.cluster:gpus", _at(e), resource=name))
+            elif "/" in name and _amount(amount).denominator > 1:
+                self.found.append(error("check.cluster:device", _at(e), resource=f"{name}={amount}", cites=_KUBERNETES))
+            elif "/" not in name and not re.fullmatch(r"cpu|memory|ephemeral-storage|hugepages-.+", name):
+                self.found.append(error("check.cluster:resource", _at(e), resource=name, cites=_KUBERNETES))
+        return out
+
     def sbatch(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
         """Return the parameters of sbatch, each with one line of text; report those that something else decides."""
         read = [(n.id, self.literal(v, n.id), v.span) for n, v in self.pairs(e, f"{e.name.id} {{ NAME value }}")]
@@ -201,6 +214,20 @@ class _Reader:
         out = {n: text for n, text in shaped if text is not None}
         self.found.extend(derived_sbatch(n, e.name.span) for n in sorted({*out} & {*DERIVED_SBATCH}))
         return out
+
+
+def _amount(quantity: str) -> Fraction:
+    """Return the number that a quantity stands for: 500m is a half, 1Ki is 1024."""
+    number = quantity.rstrip("mkKMGTPEi")
+    suffix = quantity.removeprefix(number)
+    if suffix == "m":
+        return Fraction(number) / 1000
+    return Fraction(number) * (1024 if suffix.endswith("i") else 1000) ** "_kmgtpe".find(suffix[:1].lower())
+
+
+_KUBERNETES = (
+    "kubernetes pkg/apis/core/validation/validation.go: validateResourceName, ValidateResourceQuantityValue",
+)
 
 
 def _unfitting(
@@ -256,7 +283,8 @@ _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
     **dict.fromkeys(tuple(_VALUES), _Reader.value),
     "names": _Reader.names,
     "variables": _Reader.variables,
-    **dict.fromkeys(("selector", "annotations", "interfaces", "resources"), _Reader.selector),
+    **dict.fromkeys(("selector", "annotations", "interfaces"), _Reader.selector),
+    "resources": _Reader.resources,
     "sbatch": _Reader.sbatch,
     **dict.fromkeys(("mounts", "options", "objects", "hca", "tolerations", "requirements"), _Reader.texts),
     **dict.fromkeys(("token", "path", "host", "time", "text", "key", "object", "namespace", "quantity"), _Reader.text),

@@ -35,8 +35,8 @@ KINDS = ("require", "prefer", "let", "derive", "env")
 OF_RUN = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data", "vlm")
 OF_PLAN = {a.name: FLAG if a.kind == "flag" else NUMBER for a in FOLLOWING}
 TIMES = ("step_time_high", "save_time", "time_limit", "train_steps", "goodput", "failure_time")
-"""Seconds of a step at the high end of the estimate, of saving a checkpoint, and of a job's limit; the steps that the
-run states (0 if none); the share of time that trains; seconds between failures (0 if the plan has none)."""
+"""Seconds of a step at the high end of the estimate, of saving a checkpoint, and of a job's limit (0 if none); the
+steps that the run states (0 if none); the share of time that trains; seconds between failures (0 if none)."""
 _FORMS = {"flag": FLAG, "whole": NUMBER, "rate": NUMBER}
 
 

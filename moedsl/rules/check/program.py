@@ -10,7 +10,7 @@ from attrs import field, frozen
 from moedsl.facts.facts import Hardware, Model, Site
 from moedsl.facts.fine_tuning import Adapter, Samples
 from moedsl.facts.recipes import LIKE
-from moedsl.rules.rule import Let, Rule, Rules
+from moedsl.rules.rule import Effects, Let, Rule, Rules, of_rules
 from moedsl.support.source import Span
 
 
@@ -104,6 +104,11 @@ class Program:
 
     def of(self, kind: str) -> tuple[Rule, ...]:
         return self.rules.by_kind.get(kind, ())
+
+    @property
+    def effects(self) -> Effects:
+        """The effects of the run's changes; where it drops tokens, those that hold then."""
+        return of_rules(self.of("effect")).of_run(self.sets)
 
     def named(self, kind: str, name: str) -> tuple[Rule, ...]:
         """Return the rules of a kind for one name, the user's own before the stdlib's."""

@@ -119,6 +119,8 @@ class Gather:
                 return d
             case ast.ModelStmt(name=n) as s:
                 return self._put(d, "fixed", "model", evolve(s, name=evolve(n, id=self.library.called(n.id))))
+            case ast.HardwareStmt(name=n) as s:
+                return self._put(d, "fixed", "hardware", evolve(s, name=evolve(n, id=self.library.called(n.id))))
             case ast.SetStmt() as s:
                 return self._put(d, "sets", s.path.id, s)
             case ast.AllowStmt() as s:
@@ -137,7 +139,7 @@ class Gather:
         name, known = s.name.id, self.library
         if "/" in name:
             return ast.ModelStmt(s.name, s.span)
-        if name in known.hardware and (s.count is not None or name not in known.models):
+        if known.called(name) in known.hardware and (s.count is not None or name not in known.models):
             return ast.HardwareStmt(s.name, s.count, s.span)
         if name in known.models:
             self.diagnostics.extend([error("check.type:model-only", s.span, model=name)] if s.count is not None else ())

@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from moedsl.cost.parameters import unique
 from moedsl.facts.axes import PRECISION
+from moedsl.facts.facts import Hardware
 from moedsl.facts.families import dataset_class
 from moedsl.facts.symbols import BYTES, FINE_TUNES, HARDWARE, VLM_WORDS
 from moedsl.lang import ast
@@ -128,6 +130,17 @@ def continued(p: Program) -> Iterator[Diagnostic]:
     field = "model.rotary_scaling_factor" if m.attention == "mla" else field
     if 0 < m.max_seq < p.seq and field not in named:
         yield warning("check.continued_length", at, model=m.name, longest=m.max_seq, seq=p.seq, field=field)
+
+
+def import_in_one_node(p: Program, machine: Hardware) -> Iterator[Diagnostic]:
+    """Warn if one node may have less host memory than the import of Hugging Face's weights, which one process does."""
+    has, least = machine.node_memory or machine.host_memory, 2 * unique(p.model)  # in BF16
+    if p.hub_weights is None or not 0 < has < 2 * least:
+        return
+    lower, upper, of_node = (f"{value / 1e12:,.2f}" for value in (least, 2 * least, has))
+    told = {"hub": p.hub_weights, "gpu": p.hardware.name, "least": lower, "most": upper, "has": of_node}
+    cites = ("bridge models/conversion/auto_bridge.py:1389",)
+    yield warning("check.import_memory", p.spans["weights"], **told, cites=cites)
 
 
 def frozen_at_random(p: Program) -> Iterator[Diagnostic]:

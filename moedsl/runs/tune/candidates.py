@@ -27,7 +27,7 @@ from moedsl.facts.axes import show
 from moedsl.facts.units import GIB
 from moedsl.planner import estimate
 from moedsl.rules.library import Library
-from moedsl.rules.rule import EXECUTION, of_rules
+from moedsl.rules.rule import EXECUTION
 from moedsl.runs.results.gather import Given, Numbers, Run, numbers
 from moedsl.runs.results.log import read_all
 from moedsl.runs.results.measure import FAILED, OK, RATE, UNFINISHED, measure
@@ -74,7 +74,7 @@ def candidates(chosen: Chosen, start: Codes, done: Sequence[Tried]) -> list[Cand
     base = fastest.codes if fastest else start
     if _tells_nothing(done):
         return []
-    effects = of_rules(chosen.problem.program.of("effect"))
+    effects = chosen.problem.program.effects
     known_codes, failed = [t.codes for t in done], [t for t in done if t.out_of_memory]
     peaks = chosen.cost.memory(columns([t.codes for t in failed])) / GIB if failed else []
     new = list[Neighbour]()
