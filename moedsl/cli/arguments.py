@@ -96,7 +96,9 @@ _SENT = (
         "--cluster NAME?", "submit to this cluster; without a name to the run file's only one or its default", const=""
     ),
     _arg("--run NAME", "the run of a file that has several (default: all of them)"),
-    _flag("--dryrun", "print exactly what would be sent, and send nothing"),
+    _flag("--dryrun", "print what would be sent, and send nothing"),
+    _flag("--full", "with --dryrun: print also every file that a script writes"),
+    _arg("--only KIND", "with --dryrun: print only these files, whole", choices=("sbatch", "script", "manifest")),
 )
 _BACKEND = _arg(
     "--backend",
@@ -109,8 +111,8 @@ _CONVERTED = (*_PROGRAM, *_SENT, _DETACH, _JSON)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 SECTIONS = (
     "meshes", "racks", "batch", "policy", "training", "samples", "adapter", "memory", "speed", "decisions",
-    "environment", "experiment", "checkpoints", "walls", "parts", "ladder", "more-gpus", "next-best", "nvidia", "at-4k",
-    "advice", "measured", "container", "covers",
+    "environment", "experiment", "checkpoints", "walls", "parts", "ladder", "more-gpus", "next-best", "simpler",
+    "nvidia", "at-4k", "advice", "measured", "container", "covers",
 )  # fmt: skip
 _PRINTED = (
     _flag("--full", "print the whole plan, not a page of it"),
@@ -182,6 +184,7 @@ COMMANDS: Mapping[str, Command] = {
         ),
         _flag("--lengths", "print instead the fewest GPUs for this sequence length, for twice and for four times it"),
         _number("--top K", "print instead the K best layouts", "layouts"),
+        _number("--within SHARE", "the simplest layout with a step at most this much longer (default: 5%%)", "share"),
         _flag("--pareto", "print instead memory against speed, and GPUs against time"),
         *_BUDGET,
     ),

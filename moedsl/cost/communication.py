@@ -81,7 +81,7 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int, wire: float = 1.0) -> Flo
     network = np.where(once, network, np.minimum(network, k.network_ceiling))
     start = np.where(domains > 1, k.exchange_start_network, k.exchange_start * (ep > 1))
     if hw.rack_gpus:  # the share of what leaves a domain that leaves the rack too, through its uplinks
-        outside = np.maximum(0.0, 1 - hw.rack_gpus / (ep * etp)) / np.maximum(1 - local / ep, 1e-9)
+        outside = np.maximum(0.0, 1 - hw.rack_gpus / (ep * etp)) / np.maximum(1 - local / ep, 1 / ep)
         network = network / np.maximum(1.0, hw.oversubscription * np.minimum(outside, 1.0))
     seconds = np.maximum(near * payload / nvlink, far * payload / network) + start
     return seconds + payload * m.topk * (etp - 1) / ring(hw, etp, np.ones_like(etp))

@@ -6,10 +6,11 @@ it submits the same bytes as `moedsl run`.
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from attrs import evolve, frozen
 
 from moedsl.facts.values import quoted
 from moedsl.launch import executors, kubeflow, local, store
-from moedsl.launch.derive import Launch
+from moedsl.launch.derive import Launch, seconds
 from moedsl.launch.nemo import no_input
 from moedsl.launch.script import END, Payload, script, with_preflight
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.support.text import counted
 
 
 @frozen
@@ -104,12 +106,41 @@ def derived(launch: Launch) -> str:
 _WIDEST = 60
 
 
-def sent(s: Sent) -> str:
-    """Format all files, each after a line with its name, then a line for the other jobs of each chain."""
+def sent(s: Sent, full: bool = True) -> str:
+    """Format all files, each after a line with its name, then a line for the other jobs of each chain; unless `full`,
+    with a line in place of each file that a script writes."""
     below = f"{s.folder}/" if s.folder else ""
     head = [f"experiment {s.experiment}\n"] if s.experiment else []
-    files = (f"==> {below}{name}\n{text}" for name, text in s.files.items())
+    files = (f"==> {below}{name}\n{text if full else _HELD.sub(_folded, text)}" for name, text in s.files.items())
     return "\n".join([*head, *files, *(f"==> {line}\n" for line in s.more)])
+
+
+_HELD = re.compile(rf"^( *)cat > \"\$MOEDSL_FILES/([^\"]+)\" <<'({END}_*)'\n(.*?\n) *\3\n\n?", re.MULTILINE | re.DOTALL)
+"""A file in a script: how deep it stands, its name, what ends it, and its text."""
+
+
+def _folded(file: re.Match[str]) -> str:
+    return f"{file[1]}# writes {file[2]}: {counted(file[4].count(chr(10)), 'line')}, which --full prints\n"
+
+
+KINDS: Mapping[str, Callable[[str], bool]] = {
+    "sbatch": lambda name: name.endswith("_sbatch.sh"),
+    "script": lambda name: name.endswith(".sh") and not name.endswith("_sbatch.sh"),
+    "manifest": lambda name: name.endswith(".yaml"),
+}
+"""The kinds of files that a launch sends, by their names."""
+
+
+def lasts(plan: Plan, cluster: Cluster) -> str:
+    """Say how long a job may run and what that costs in GPU-hours, and how many steps it trains; empty off Slurm, where
+    no job has a limit."""
+    if cluster.executor != "slurm":
+        return ""
+    hours, step = seconds(cluster.time) / 3600, plan.estimate.step_time_s
+    limit = f"{hours:,.3g} hours a job at most: {hours * plan.gpus:,.0f} GPU-hours on {counted(plan.gpus, 'GPU')}"
+    trained = f"  {limit}, about {hours * 3600 / step:,.0f} steps of {step:.2f} s"
+    whole = plan.train_steps * step / 3600
+    return trained + (f"; the run's {plan.train_steps:,} take {whole:,.3g} hours\n" if plan.train_steps else "\n")
 
 
 FILES_LINE = "# launch.py puts the recipe here."

@@ -14,6 +14,7 @@ from moedsl.planner.decisions import Allowed, Measured, applying
 from moedsl.planner.ladder import RanksBy
 from moedsl.planner.other_layouts import MoreGpus
 from moedsl.planner.plan import VERSION, Member, Plan, Search
+from moedsl.planner.simpler import simpler
 from moedsl.planner.training import build as training_of
 from moedsl.planner.training import recipe_name
 from moedsl.rules.check.program import Program
@@ -96,6 +97,7 @@ def make_plan(
         diagnostics=[to_json(d, sources) for d in diagnostics],
         alternatives=other_layouts.alternatives(chosen, next_best, row, known),
         rebalanced=other_layouts.rebalanced(chosen, row),
+        simpler=simpler(chosen, row),
         shipped=recipe,
         steps=tuple(
             MoreGpus(n, r.step_time, row.step_time / r.step_time, r.changes(row.codes)) for n, r in chosen.steps

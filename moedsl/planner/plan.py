@@ -23,6 +23,7 @@ from moedsl.planner.experiment import Experiment
 from moedsl.planner.ladder import Ladder, RanksBy
 from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, Racks, SamplesPlan
 from moedsl.planner.other_layouts import Alternative, Compared4k, MoreGpus, ShippedRecipe
+from moedsl.planner.simpler import Simpler
 from moedsl.planner.training import Training
 from moedsl.planner.walls import Walls
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
@@ -113,6 +114,8 @@ class Plan(JsonForm):
     """The next best layouts."""
     rebalanced: Alternative | None = None
     """The same layout with balanced pipeline stages, if that is faster."""
+    simpler: Simpler | None = None
+    """The simplest layout with a step at most 5% longer (or `--within`), for runs that rank by time."""
     shipped: ShippedRecipe | None = None
     """The recipe that Megatron Bridge ships for this model, GPU, number of GPUs and task."""
     steps: tuple[MoreGpus, ...]

@@ -13,6 +13,7 @@ from moedsl.planner.decisions import Decision, OtherValue
 from moedsl.planner.layout import adapter_text, meshes, policies, racks_summary, racks_text
 from moedsl.planner.other_layouts import shipped_text
 from moedsl.planner.plan import Plan
+from moedsl.planner.simpler import WITHIN
 from moedsl.planner.walls import SMALL, listed
 from moedsl.rules.stdlib import RuleId
 from moedsl.support.render import paint
@@ -151,6 +152,9 @@ SECTIONS: Mapping[str, Callable[[Plan], str]] = {
     "ladder": lambda p: ladder.text(p.ladder) if p.ladder else "",
     "more-gpus": _more_gpus,
     "next-best": _next_best,
+    "simpler": lambda p: titled(
+        "Simplest layout that is nearly as fast", [wrapped(p.simpler.text)] if p.simpler else []
+    ),
     "nvidia": lambda p: shipped_text(p.shipped, p.gpus, p.hardware, p.estimate) if p.shipped else "",
     "at-4k": _at_4k,
     "advice": _advice,
@@ -353,6 +357,8 @@ def _others(p: Plan, width: int) -> Iterator[str]:
                 text += "; `--like` takes it"
                 text += "" if p.phase == "throughput" else "; `throughput first` looks for the fastest"
         yield _line("NVIDIA", f"{r.name}: {text}", width)
+    if p.simpler and (p.simpler.changes or p.simpler.within != WITHIN):
+        yield _line("Simpler", p.simpler.text, width)
     yield from _faster(p, width, first=False)
 
 

@@ -225,7 +225,7 @@ def test_a_dry_run_of_a_chain_is_its_first_job(
     file = run_file(CHAIN.format(home=home, limit=200))
     script = kept(file)
     capsys.readouterr()
-    assert main(["run", file, "--cluster", "--dryrun"]) == 0
+    assert main(["run", file, "--cluster", "--dryrun", "--full"]) == 0
     local = capsys.readouterr().out.partition("==> ")[2]
     assert local == forks.run(str(script), "--dryrun").stdout.partition("==> ")[2]
     text, _, line = local.split("==> ")
@@ -316,6 +316,24 @@ def test_what_is_derived_is_shown_with_its_rules(run_file: Write, capsys: Captur
     for said in ("nodes=2", "[std.launch.nodes]", "CUDA_DEVICE_MAX_CONNECTIONS=", "[std.environment.", "HF_TOKEN"):
         assert said in out.partition("==> ")[0]
     assert "#SBATCH --nodes=2" in out
+
+
+def test_the_files_that_a_script_writes_are_printed_with_full(run_file: Write, capsys: Capture) -> None:
+    file = run_file('cluster lab { executor slurm; hardware h100; time "12:00:00" }')
+    words = ["run", file, "--cluster", "--dryrun"]
+    said: dict[str, str] = {}
+    for more in ("", "--full", "--only sbatch", "--only script", "--json"):
+        assert main([*words, *more.split()]) == 0
+        said[more] = capsys.readouterr().out
+    files = json.loads(said["--json"])["files"]
+    assert [said["--only sbatch"], said["--only script"]] == [*files.values()]
+    assert "recipe.py: " in said[""] and "def " not in said[""] and "import " not in said[""]
+    lines = sum(int(n) for n in re.findall(r"^# writes \S+: (\d+) lines", said[""], re.MULTILINE))
+    written = len(re.findall(r"<<'MOEDSL_END_OF_FILE_*'\n", said["--full"]))
+    # each file is one line, and the lines before, after and below it are gone
+    assert len(said["--full"].splitlines()) - len(said[""].splitlines()) == lines + 2 * written
+    assert "12 hours a job at most: 192 GPU-hours on 16 GPUs" in said[""]
+    assert main([*words, "--only", "manifest"]) == 1
 
 
 @pytest.mark.parametrize(("place", "facts", "more"), table_of("launch", "dryrun: homes"))

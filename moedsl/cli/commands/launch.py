@@ -212,9 +212,16 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
         console.print_json({"version": 1, "experiment": sent.experiment, "folder": sent.folder, "files": sent.files,
                          "runs": runs})  # fmt: skip
         return 0
+    if a.only:
+        texts = [text for name, text in sent.files.items() if dryrun.KINDS[a.only](name)]
+        if not texts:
+            print(f"a {cluster.executor} launch has no {a.only}: it sends {', '.join(sent.files)}", file=sys.stderr)
+            return 1
+        print("\n".join(texts), end="")
+        return 0
     for job in jobs:
-        print(dryrun.derived(job.launch))
-    print(dryrun.sent(sent), end="")
+        print(dryrun.derived(job.launch) + dryrun.lasts(job.plan, cluster))
+    print(dryrun.sent(sent, a.full), end="")
     return 0
 
 

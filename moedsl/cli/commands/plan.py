@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
+from attrs import evolve
+
 from moedsl.cli import console
 from moedsl.cli.console import compiled
 from moedsl.cli.printing import after_plan, only, prints_notes, show, typed, with_ladders
@@ -37,5 +39,13 @@ def plan(a: Namespace) -> int:
     only(result, a.run)
     if a.ladder:
         with_ladders(result)
+    if a.within is not None:
+        from moedsl.planner.simpler import simpler
+
+        of = {c.problem.program.name: c for c in result.chosen}
+        found = {name: simpler(c, c.solution.rows[0], a.within) for name, c in of.items()}
+        for name in (name for name, s in found.items() if s is None):
+            print(f"{name}: --within is for runs that rank layouts by time: write `throughput first`", file=sys.stderr)
+        result.plans = tuple(evolve(p, simpler=found[p.name]) for p in result.plans)
     show(a, result, after_plan(typed(a), result.plans))
     return 0
