@@ -10,7 +10,7 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-python3 -m venv "$work/venv"
+python3.12 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --disable-pip-version-check --no-deps --target "$work/site" megatron-core==0.19.2
 "$work/venv/bin/python" - "$work/site/megatron/training" <<'PY'
 import ast, sys

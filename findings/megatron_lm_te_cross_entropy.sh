@@ -11,7 +11,7 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-python3 -m venv "$work/venv"
+python3.12 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --disable-pip-version-check --no-deps \
   --target "$work/site" megatron-core==0.19.2 megatron-bridge==0.6.2
 "$work/venv/bin/python" - "$work/site/megatron" <<'PY'

@@ -215,7 +215,7 @@ outside (the interval score), made so large that nine of ten are inside, of thos
 others. Of the first, nine of ten are inside too if their model had no part in the choice. The columns `by other models`
 judge each run by deviations that were chosen without the runs of its model. The goal for the width is 25% for runs with
 forced balance that resemble the fit's. Under natural routing the width is 50 to 80%, and honest: unseen runs were off
-by 16% in the median.
+by 11% in the median.
 """
 
 ADAPTERS = """Six verification cards train LoRA on packed sequences with library recipes. One constant is fitted to one

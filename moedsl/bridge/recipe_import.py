@@ -37,6 +37,7 @@ from moedsl.bridge.recipe_words import (
     is_literal,
     is_secret,
     layout_pins,
+    literal,
     model_of,
     program_text,
     shown,
@@ -55,6 +56,7 @@ from moedsl.facts import fields
 from moedsl.facts.common import COPIED
 from moedsl.facts.facts import FIELDS, SHARED
 from moedsl.facts.families import CHOICES, PREPROCESSING, dataset_class, preprocessing, unsaid_preprocessing
+from moedsl.facts.field_words import KEYWORDS
 from moedsl.facts.megatron_arguments import notes
 from moedsl.rules.library import Library
 from moedsl.rules.rule import EXPERIMENT, of_rules
@@ -406,6 +408,14 @@ def variables(r: Recipe, ours: Resolved) -> tuple[dict[str, Any], tuple[str, ...
     return {n: v for n, v in others.items() if n not in hidden}, secrets
 
 
+def _stated(line: str, text: str, sets: Mapping[str, Any]) -> list[str]:
+    """Return the fields of `sets` that a line states: of a keyword's those with the value `text`, if it has one."""
+    word, *rest = line.split() or [""]
+    row = [rest[0]] if word == "set" else [p for paths in KEYWORDS.get(word, {}).values() for p in paths]
+    here = [p for p in row if p in sets]
+    return [p for p in here if literal(sets[p]) == text] or here
+
+
 def settled(d: Draft, below: Below, wanted: Mapping[str, Any]) -> Below:
     """Set each field that the checker and the plan accept, and comment on the others with the reason."""
     others = NOTES["other_words"].items()
@@ -419,9 +429,9 @@ def settled(d: Draft, below: Below, wanted: Mapping[str, Any]) -> Below:
         rejected = dict[str, Diagnostic]()
         for x in (x for x in result.diagnostics if x.is_error and x.labels):
             span, source = x.labels[0].span, result.source
-            words = source.line(source.position(span.start)[0]).split() if span.file == source.name else []
-            if words[:1] == ["set"] and words[1] in sets:
-                rejected[words[1]] = x
+            if span.file == source.name:
+                line = source.line(source.position(span.start)[0])
+                rejected |= dict.fromkeys(_stated(line, source.text[span.start : span.end], sets), x)
         if not rejected and result.failed and below.env:
             more = [shown(f"env_vars.{n}", v) for n, v in below.env.items()]
             return settled(d, evolve(below, env={}, comments=(*below.comments, *more)), wanted)

@@ -119,7 +119,8 @@ def model_of(r: Recipe, library: Library) -> Model | None:
         facts.pop("ffn_hidden", None)
     id = r.get("model.hf_model_id") or r.get("tokenizer.tokenizer_model")
     named = [m for m in models if m.hf == id]
-    return next((m for m in named or models if not any(differing_facts(m, facts))), None)
+    equal = [m for m in named or models if not any(differing_facts(m, facts))]
+    return min(equal, key=lambda m: m.mtp_layers != (r.get("model.mtp_num_layers") or 0), default=None)
 
 
 def declaration(r: Recipe, library: Library) -> Model | None:

@@ -240,7 +240,7 @@ def _verdict(p: Plan, width: int) -> Iterator[str]:
     m, i = p.estimate.memory, p.estimate.interval
     parts = f"{m.upper_gib:.1f} in torch, {m.unused_gib:.1f} unused there, {m.outside.upper_gib:.1f} outside"
     worst = f"worst case {m.worst_gib:.1f} of {m.visible_gib:.1f} GiB: {parts}"
-    worst += f"; {odds(m.chance)} ends out of memory" * (m.verdict == TIGHT)
+    worst += f"; out of memory in {odds(m.chance)}" * (m.verdict == TIGHT)
     yield _line(m.verdict, m.because if m.verdict == NOT else worst, width)
     yield from _faster(p, width, first=True)
     if m.certain and m.certain.layout:
@@ -370,7 +370,7 @@ def _faster(p: Plan, width: int, first: bool) -> Iterator[str]:
     saved = 1 - f.step_time_s / p.estimate.step_time_s
     if first == (f.chance < RARE and saved > LARGE):
         gain = f"{f.step_time_s:.2f} s a step with {pairs(f.changes)}"
-        risk = f"may not fit: {odds(f.chance)} ends out of memory"
+        risk = f"may not fit: out of memory in {odds(f.chance)}"
         yield _line("Faster", f"{gain}; {risk}; `{f.statement}` chooses it", width)
 
 

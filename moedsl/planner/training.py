@@ -4,7 +4,7 @@ Bridge's defaults."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -49,7 +49,7 @@ class Training(JsonForm):
     log_interval: int
     tensorboard: str | None
     wandb: str | None
-    defaults: Collection[str]
+    defaults: tuple[str, ...]
     """Names of the values that are Bridge's defaults."""
 
 

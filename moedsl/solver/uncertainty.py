@@ -48,7 +48,7 @@ NUDGE = 0.02
 """How far, as a log, a constant is moved to measure its slope at a run."""
 ADDED: Mapping[str, tuple[Mapping[str, float], str]] = {
     "uneven tokens": (
-        {"skew": 1.0, "skew_free": 0.0, "straggling": 0.0},
+        {"skew": 0.0, "skew_free": 0.0, "straggling": 0.0},
         "the time that uneven tokens add, which the router and its data decide",
     ),
     "launches": (

@@ -61,11 +61,12 @@ def test_the_command_that_comes_next_is_about_the_same_program(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run it.moe").write_text(_TEXT)
     assert main(["plan", *words]) == 0
-    command = capsys.readouterr().out.splitlines()[-1].split("  # ")[0]
+    (line,) = (text for text in capsys.readouterr().out.splitlines() if text.startswith("Next"))
     assert main(["plan", *words, "--full"]) == 0
     whole = capsys.readouterr().out
-    program, *typed = shlex.split(command)
-    assert program == "moedsl" and main(typed) == 0
+    _, program, action, *typed, option, folder = shlex.split(line.split("  # ")[0])
+    assert [program, action, option, folder] == ["moedsl", "compile", "-o", "out"]
+    assert main(["plan", *typed, "--full"]) == 0
     assert capsys.readouterr().out == whole
 
 

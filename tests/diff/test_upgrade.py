@@ -140,11 +140,13 @@ def test_the_releases_of_a_rule_are_versions() -> None:
         assert compile_source(Source("run.moe", text), "solve").failed == held
 
 
-def test_the_buffers_of_nccl_ep_are_those_that_core_makes() -> None:
+@pytest.mark.parametrize(("routing", "capacity"), [("balanced", 1.5), ("natural", 4.0)])
+def test_the_buffers_of_nccl_ep_are_those_that_core_makes(routing: str, capacity: float) -> None:
     """core transformer/moe/token_dispatcher.py:1602: int(tokens * topk * capacity) rows, for dispatch and for combine."""
-    plan = plan_of("qwen3_30b_a3b; gb200 x 8; pin tp=1 cp=1 pp=1 ep=8 micro_batch=2 dispatcher=ncclep")
+    run = f"qwen3_30b_a3b; gb200 x 8; routing {routing}; pin tp=1 cp=1 pp=1 ep=8 micro_batch=2 dispatcher=ncclep"
+    plan = plan_of(run)
     (made,) = (p for p in plan.estimate.memory.outside.parts if p.name == "NCCL EP buffers")
-    assert made.lower_gib == made.upper_gib == 2 * int(2 * 4096 * 8 * 1.5) * 2048 * 2 / 2**30
+    assert made.lower_gib == made.upper_gib == 2 * int(2 * 4096 * 8 * capacity) * 2048 * 2 / 2**30
 
 
 def test_mxfp8_on_the_wire_takes_a_quarter_of_the_exchange() -> None:

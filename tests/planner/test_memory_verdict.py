@@ -87,8 +87,7 @@ def test_what_a_run_varies_or_learns_from_has_no_price() -> None:
 def test_a_page_names_the_pins_that_cost() -> None:
     result = compiled("qwen3_30b_a3b; h100 x 16; throughput first; pin dispatcher=alltoall ep=16")
     text = page_text(result.plans[0], (), (), 100)
-    _, _, below = text.partition("Pinned, each with the value that the run would choose without that pin\n")
-    assert below.startswith("  dispatcher alltoall         hybridep is -")
+    assert "\nPinned        dispatcher alltoall: hybridep is -" in text
 
 
 # A batch that divides badly is told so, with what near batches buy; each figure is that of a compile of its own.
