@@ -26,6 +26,7 @@ _FIELDS = {
     "shared_expert_hidden": "moe_shared_expert_intermediate_size", "expert_hidden": "moe_ffn_hidden_size",
     "vocab": "vocab_size", "experts": "num_moe_experts", "mtp_layers": "mtp_num_layers", "mamba_heads": "mamba_num_heads",
     "linear_key_heads": "linear_num_key_heads", "linear_value_heads": "linear_num_value_heads",
+    "topk": "moe_router_topk", "topk_groups": "moe_router_group_topk",
 }  # fmt: skip
 """A fact of a model that a case changes, and Megatron's field for it."""
 
